@@ -1,4 +1,4 @@
-"""Alerts: what a person has to know, found in the store, told once, and kept there.
+"""Alerts about events that need a person: found in the store, delivered once, and kept there.
 
-Needs no Airflow. What sends alerts, and what Airflow calls, is in ``plugins/alerting``.
+Needs no Airflow. The channels and Airflow's callbacks are in ``plugins/alerting``.
 """

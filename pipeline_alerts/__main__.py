@@ -1,4 +1,4 @@
-"""Shows alerts, and tests that they reach somebody.
+"""Shows alerts, and tests that they are delivered.
 
 python -m pipeline_alerts list --store gs://my-bucket/store
 python -m pipeline_alerts show 0a1b2c3d4e5f
@@ -34,7 +34,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 0 when all is well, 1 when the watch is not or something cannot be read."""
+    """Run a command; return 0, or 1 when it found a problem or something cannot be read."""
     return _commands().run(argv, OSError, FormatError)
 
 
@@ -87,7 +87,7 @@ def _test(arguments: argparse.Namespace) -> int:
 
 def _watch_status(arguments: argparse.Namespace) -> int:
     if arguments.deliver:
-        # A process of its own: what sends alerts imports Airflow, and this room does without.
+        # A separate process: the channels import Airflow, which this package must not.
         words = ["--store", arguments.store, "--max-age-minutes", str(arguments.max_age_minutes)]
         roots = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "plugins")])
         command = [sys.executable, "-m", "alerting.outside", *words]
@@ -104,7 +104,7 @@ def _watch_status(arguments: argparse.Namespace) -> int:
 
 
 def _deliveries(store: StoreLayout, alert: Alert) -> dict[str, str]:
-    """Return how far each channel is, in words, by connection."""
+    """Return the state of delivery through each channel, in words, by connection."""
     folder = uris.join(store.alerts, alert.scope)
     stem = f"{alert.cause}."
     states: dict[str, str] = {}

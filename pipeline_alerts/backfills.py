@@ -1,4 +1,4 @@
-"""How a backfill ended: one summary that names what was not learned, and why."""
+"""Summarizes a backfill that has ended: which partitions were not learned, and why."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ UNDER_WAY = ("queued", "running")
 def check_backfill(
     store: StoreLayout, listed: BackfillRuns, state_of: Callable[[str, str], str | None]
 ) -> Alert | None:
-    """Raise the summary of a backfill once all of its runs have ended, and keep what it says.
+    """Raise the summary of a backfill once all of its runs have ended, and store its content.
 
-    :param state_of: a run's state in Airflow, by DAG id and run id; None: there is none any more.
+    :param state_of: returns a run's state in Airflow, by DAG id and run id; None: it has no such
+        run.
     """
     for run_id in listed.runs:
         if state_of(listed.dag_id, run_id) in UNDER_WAY or _is_open(store, listed, run_id):
@@ -47,14 +48,14 @@ def check_backfill(
         reason=f"Partitions {partitions[0]} to {partitions[-1]}, lineage {listed.lineage_id}. "
         + ("\n".join(["Not learned:", *lines]) if lines else "All were learned."),
     )
-    # After the alert: were this the last that the watch does, the next pass would find it open.
+    # After the alert: if the watch dies in between, the next pass finds the backfill still open.
     ended = {"ended": datetime.now(UTC), "not_learned": missing}
     listed.model_copy(update=ended).write(store.backfill(listed.name))
     return alert
 
 
 def not_learned(store: StoreLayout, listed: BackfillRuns) -> dict[str, str]:
-    """Return why partitions of a backfill are not among those that the model in use has seen."""
+    """Return the partitions of a backfill that the model in use has not seen, with reasons."""
     lineage = store.lineage(listed.lineage_id)
     in_use = production(lineage)
     seen = set(in_use.partitions_seen) if in_use else set()

@@ -1,4 +1,4 @@
-"""The causes of alerts. `docs/operate/alerts.md` has a section for each, named as the cause."""
+"""Defines the causes of alerts. `docs/operate/alerts.md` has a section with the name of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CLEARED = re.compile(r"\.cleared-(\d+)$")
 
 
 class Cause(StrEnum):
-    """Why somebody is told; these strings are stored, searched for and part of addresses."""
+    """The cause of an alert; these strings are stored, searched for and part of addresses."""
 
     TASK_FAILED = "task-failed"
     RUN_FAILED = "run-failed"
@@ -39,7 +39,7 @@ class Cause(StrEnum):
 
 
 class Severity(StrEnum):
-    """How soon a person has to look; the names are those of Alertmanager's usual label."""
+    """How soon a person has to react; the names are those of Alertmanager's usual label."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -63,7 +63,7 @@ _INFO = {Cause.REJECTED, Cause.JOB_HUNG, Cause.BACKFILL_ENDED, Cause.TEST}
 
 
 def severity(cause: str) -> Severity:
-    """Return how soon a person has to look at alerts of a cause."""
+    """Return the severity of alerts with a cause."""
     kind = base_cause(cause)
     if kind in _CRITICAL:
         return Severity.CRITICAL
@@ -72,13 +72,13 @@ def severity(cause: str) -> Severity:
 
 RUN_FAILURES = (Cause.RUN_FAILED, Cause.ENDED_WITHOUT_OUTCOME)
 """Causes that say that a run as a whole failed. At most one is raised, and only if no failed task
-was reported: a person need not be told twice."""
+was reported, so that people are not notified twice."""
 
 FAILURES = (Cause.TASK_FAILED, *RUN_FAILURES)
 """Causes that say that a run failed."""
 
 ENDS = (*FAILURES, Cause.REJECTED)
-"""Causes that say how a run ended. After a person has cleared it that is told again."""
+"""Causes that say how a run ended. After a person has cleared the run, they are raised again."""
 
 CLEARING = (
     Cause.RUN_STALLED,
@@ -86,8 +86,7 @@ CLEARING = (
     Cause.PAUSED_WITH_TPU,
     Cause.WATCH_SILENT,
 )
-"""Causes of which it is recorded when they are over. What comes again has another detail or scope,
-and is told again."""
+"""Causes whose end is recorded. A recurrence has another detail or scope, and so a new alert."""
 
 _UNLESS_STALE = (
     " If another model has come into use since, that is refused before anything is spent: then "
@@ -144,7 +143,7 @@ ADVICE = {
 
 
 class Remedy(StrEnum):
-    """What helps a task that the pipeline itself has stopped; these strings are stored."""
+    """The remedy for a task that the pipeline itself stopped; these strings are stored."""
 
     CHANGE_REQUEST = "change-request"
     NEW_RUN = "new-run"
@@ -180,17 +179,17 @@ REMEDIES = {
     Remedy.LOOK_AT_SERVICES: "Look whether the store and the TPU service answer, then clear the "
     "task: what is done is not done again." + _UNLESS_STALE,
 }
-"""What to do about such a task, in place of the advice for all tasks that fail."""
+"""What to do about a task with a known remedy, instead of the advice for all failed tasks."""
 
 
 def advice(cause: str, remedy: str = "") -> str:
-    """Return what to do: by the remedy, if there is one that this program knows."""
+    """Return what to do, by the remedy if this program knows it, else by the cause."""
     known = {str(one): text for one, text in REMEDIES.items()}
     return known.get(remedy) or ADVICE[base_cause(cause)]
 
 
 def base_cause(cause: str) -> Cause:
-    """Return the kind of cause, without what of it: ``task-failed`` of ``task-failed.tpu.train``.
+    """Return a cause without its detail: ``task-failed`` of ``task-failed.tpu.train``.
 
     :raises ValueError: there is no such cause.
     """
@@ -198,23 +197,23 @@ def base_cause(cause: str) -> Cause:
 
 
 def detail(cause: str) -> str:
-    """Return what of its kind a cause is: ``tpu.train`` of ``task-failed.tpu.train.cleared-2``."""
+    """Return the detail of a cause: ``tpu.train`` of ``task-failed.tpu.train.cleared-2``."""
     return uncleared(cause).partition(".")[2]
 
 
 def uncleared(cause: str) -> str:
-    """Return a cause without how often the run had been cleared."""
+    """Return a cause without the suffix that counts how often the run was cleared."""
     return _CLEARED.sub("", cause)
 
 
 def times_cleared(cause: str) -> int:
-    """Return how often the run had been cleared that ended so: 2 of ``run-failed.cleared-2``."""
+    """Return how often the run had been cleared before: 2 of ``run-failed.cleared-2``."""
     match = _CLEARED.search(cause)
     return int(match[1]) if match else 0
 
 
 def is_one_of(cause: str, causes: Collection[Cause]) -> bool:
-    """Return whether a cause is of some kinds; no, if a later program has named it."""
+    """Return whether a cause is one of some kinds; False if only a newer program knows it."""
     try:
         return base_cause(cause) in causes
     except ValueError:
@@ -222,7 +221,7 @@ def is_one_of(cause: str, causes: Collection[Cause]) -> bool:
 
 
 def page_address(document: str, docs_url: str = "") -> str:
-    """Return where a page of the documentation is: a path in the repository, or a URL.
+    """Return the address of a documentation page: a path in the repository, or a URL.
 
     :param docs_url: where the documentation is served as a site.
     """
@@ -232,9 +231,9 @@ def page_address(document: str, docs_url: str = "") -> str:
 
 
 def runbook(cause: str, docs_url: str = "") -> str:
-    """Return the section of the documentation about a cause.
+    """Return the address of the documentation's section about a cause.
 
-    :param docs_url: where the documentation is served as a site; without it the answer is a path in
-        the repository.
+    :param docs_url: where the documentation is served as a site; without it the address is a path
+        in the repository.
     """
     return f"{page_address(DOCUMENT, docs_url)}#{base_cause(cause)}"

@@ -1,8 +1,8 @@
-"""Delivers alerts: at least once through each channel, and once unless a sender dies in between.
+"""Delivers alerts at least once through each channel, and exactly once unless a sender dies.
 
-Whoever sends first says so in the store (``….sending.json``, by compare-and-set), then sends, then
-creates ``….delivered.json``. A sender that dies before that last step is repeated by the next pass,
-once its claim is over: that one message may arrive twice.
+A sender first claims the delivery in the store (``….sending.json``, by compare-and-set), then
+sends, then creates ``….delivered.json``. If it dies before the last step, a pass after the end of
+its claim sends again: that one message may arrive twice.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pipeline_store.layout import StoreLayout
 log = logging.getLogger(__name__)
 
 CLAIM = timedelta(minutes=4)
-"""How long a sender has for itself: longer than a channel takes to fail, shorter than the watch's
+"""Duration of a sender's claim: longer than a channel takes to fail, shorter than the watch's
 interval."""
 
 KEEP_TRYING = timedelta(days=7)
-"""Age at which an alert is not sent any more."""
+"""Age after which an alert is no longer sent."""
 
 MAX_FAILURES_IN_A_ROW = 2
-"""After so many a channel is left alone until the next pass: it is down."""
+"""Failures in a row after which a channel counts as down and is skipped until the next pass."""
 
 _NOT_ALERTS = (
     ".cleared.json",
@@ -41,28 +41,28 @@ _NOT_ALERTS = (
 
 
 class ChannelError(RuntimeError):
-    """A channel could not deliver. The message holds no secret of its connection."""
+    """A failed delivery through a channel. The message holds no secret of its connection."""
 
 
 class Channel(Protocol):
-    """A way to tell somebody."""
+    """A channel through which alerts are sent."""
 
     @property
     def conn_id(self) -> str:
-        """Return the connection's name, which tells the channel's files from others'."""
+        """Return the connection's name, which identifies the channel's files."""
         ...
 
     def send(self, message: Message) -> None:
-        """Send, and return when the receiving server has taken it.
+        """Send the message, and return when the receiving server has accepted it.
 
-        :raises ChannelError: it has not.
+        :raises ChannelError: the server did not accept it.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One alert that one channel did not take."""
+    """The failure of one channel to deliver one alert."""
 
     conn_id: str
     alert: Alert
@@ -75,10 +75,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What there is to deliver.
+    """The alerts that are to be delivered.
 
-    :ivar pending: by connection, what it has not got, tried least first.
-    :ivar unreadable: alert files that cannot be read, with what is wrong.
+    :ivar pending: undelivered alerts by connection, those with the fewest attempts first.
+    :ivar unreadable: alert files that cannot be read, with the error.
     """
 
     pending: dict[str, list[Alert]]
@@ -91,9 +91,9 @@ def list_alerts(store: StoreLayout) -> list[str]:
 
 
 def clearance(store: StoreLayout, alert: Alert) -> AlertCleared | None:
-    """Return when a pass saw that what an alert tells is over; None: it did not, or it is damaged.
+    """Return the record that an alert has cleared; None: it has not, or the record is damaged.
 
-    An alert is told whether or not that can be read.
+    A damaged record does not keep the alert from being delivered.
     """
     try:
         return AlertCleared.load_or_none(store.alert_cleared(alert.scope, alert.cause))
@@ -104,7 +104,7 @@ def clearance(store: StoreLayout, alert: Alert) -> AlertCleared | None:
 
 
 def backlog(store: StoreLayout, conn_ids: Sequence[str]) -> Backlog:
-    """Return what each connection has not got. One listing; only what is pending is read."""
+    """Return the undelivered alerts of each connection, by one listing and reads of only those."""
     found = uris.list_files(store.alerts)
     files, unreadable = set(found), []
     pending: dict[str, list[Alert]] = {conn_id: [] for conn_id in conn_ids}
@@ -127,9 +127,9 @@ def backlog(store: StoreLayout, conn_ids: Sequence[str]) -> Backlog:
 
 
 def deliver_all(store: StoreLayout, channels: Sequence[Channel]) -> list[str]:
-    """Send everything that is pending; return what went wrong, as lines.
+    """Send all pending alerts; return the problems, one line each.
 
-    Channels fail independently of each other. What is older than :data:`KEEP_TRYING` is not sent.
+    Channels fail independently of each other. Alerts older than :data:`KEEP_TRYING` are not sent.
     """
     waiting = backlog(store, [channel.conn_id for channel in channels])
     problems = list(waiting.unreadable)
@@ -152,7 +152,7 @@ def _deliver_through(
 
 
 def deliver(store: StoreLayout, alert: Alert, channel: Channel) -> Failure | None:
-    """Send one alert through one channel unless that is done, or somebody else is just at it."""
+    """Send one alert through one channel unless it was sent or another sender has claimed it."""
     done = store.alert_delivery(alert.scope, alert.cause, channel.conn_id)
     if datetime.now(UTC) - alert.time > KEEP_TRYING:
         _give_up(done, alert, channel)
@@ -182,7 +182,7 @@ def _give_up(done: str, alert: Alert, channel: Channel) -> None:
 
 @dataclass(frozen=True)
 class _Claim:
-    """The right to send one alert through one channel, for a while."""
+    """The right to send one alert through one channel, for a limited time."""
 
     uri: str
     state: AlertSending
@@ -190,7 +190,7 @@ class _Claim:
 
     @classmethod
     def take(cls, uri: str) -> _Claim | None:
-        """Return the claim, or None while somebody else has it."""
+        """Return the claim, or None while another sender has it."""
         now = datetime.now(UTC)
         found = uris.read_versioned(uri)
         before = _parsed(found[0], uri) if found else None
@@ -208,14 +208,14 @@ class _Claim:
         return cls(uri, state, version)
 
     def failed(self, error: str) -> None:
-        """Give it back, with what went wrong."""
+        """Release the claim, and record the error."""
         now = datetime.now(UTC)
         update = {"sequence": self.state.sequence + 1, "until": now, "error": error}
         state = self.state.model_copy(update=update)
         try:
             uris.compare_and_set(self.uri, state.to_bytes(), self.version)
         except uris.VersionConflictError:
-            # Sending took longer than the claim, and somebody else is at it.
+            # Sending took longer than the claim, and another sender has claimed it.
             return
 
 
@@ -223,7 +223,7 @@ def _parsed(data: bytes, uri: str) -> AlertSending | None:
     try:
         return AlertSending.parse(data, uri)
     except FormatError:
-        return None  # replaced
+        return None  # a damaged file is replaced
 
 
 def _tries(store: StoreLayout, alert: Alert, conn_id: str) -> int:

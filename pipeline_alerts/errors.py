@@ -1,4 +1,4 @@
-"""The kinds of errors, and where `docs/operate/errors.md` explains one that a text tells of."""
+"""Defines the kinds of errors, and finds the section of `docs/operate/errors.md` for a text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DOCUMENT = "docs/operate/errors.md"
 
 
 class FailureKind(StrEnum):
-    """Why a TPU task failed; every message begins with it, in brackets."""
+    """The kind of a TPU task's failure; every message begins with it, in brackets."""
 
     STOCKOUT = "stockout"
     QUOTA = "quota"
@@ -29,22 +29,22 @@ class FailureKind(StrEnum):
 
 
 _IN_BRACKETS = re.compile(rf"\[({'|'.join(FailureKind)})\]")
-# Those that no sentence has by chance, as `empty` or `duplicate`.
+# Only names that do not occur in sentences by chance, as `empty` or `duplicate` do.
 _INPUT = re.compile(
     rf"\b({'|'.join(reason for reason in (*DropReason, *ExampleProblem) if '_' in reason)})\b"
 )
 
 
 def error_anchor(text: str) -> str | None:
-    """Return the anchor on the page of errors for what a text tells of; None: for nothing there."""
+    """Return the anchor, on the page of errors, of the error in a text; None: there is none."""
     found = _IN_BRACKETS.search(text) or _INPUT.search(text)
     return found[1] if found else None
 
 
 def error_section(text: str, docs_url: str = "") -> str | None:
-    """Return where an error that a text tells of is explained; None: nowhere.
+    """Return the address of the explanation of the error in a text; None: there is none.
 
-    :param docs_url: as in :func:`pipeline_alerts.causes.runbook`.
+    :param docs_url: see :func:`pipeline_alerts.causes.runbook`.
     """
     anchor = error_anchor(text)
     return anchor and f"{page_address(DOCUMENT, docs_url)}#{anchor}"

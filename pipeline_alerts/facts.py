@@ -1,6 +1,6 @@
-"""What an alert tells of a run: money spent, TPUs that may be left, where the log is.
+"""Reads the facts about a run for its alerts: money spent, TPUs that may be left, the log's place.
 
-An alert must not fail for want of a fact: what cannot be read is left out, and said.
+An alert must not fail because a fact is missing: if the facts cannot be read, the alert says so.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tpu_lifecycle.records.reservation import OpenReservation, newest_generation
 from tpu_lifecycle.records.trainings import rental_folders
 
 MAX_LINE = 300
-"""Characters of a log line that are quoted."""
+"""Most characters of a log line that are quoted."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What is known of a run when an alert is raised."""
+    """The known facts about a run when an alert is raised."""
 
     record: RunRecord | None = None
     spent: Spending | None = None
@@ -33,9 +33,9 @@ class RunFacts:
 
 
 def read_facts(run: RunLayout, *, with_text: bool) -> RunFacts:
-    """Return what the store says of a run, as far as it can be read.
+    """Return a run's facts from the store, as far as they can be read.
 
-    :param with_text: whether log lines, in which corpus text can occur, may be quoted.
+    :param with_text: whether log lines, which may contain corpus text, may be quoted.
     """
     record = None
     try:
@@ -60,7 +60,7 @@ def read_reservations(run: RunLayout) -> list[OpenReservation]:
 
 
 def spending(attempts: list[tuple[OpenReservation, AttemptRecord]]) -> Spending | None:
-    """Return what attempts have cost at most by now; None when there was none."""
+    """Return the cost of attempts so far, at most; None when there were no attempts."""
     if not attempts:
         return None
     hours = [(chip_seconds(r.record, a) / 3600, r.record.price_per_chip_hour) for r, a in attempts]

@@ -1,4 +1,4 @@
-"""What one pass has found: what was true, what of it is new, what is over, what went wrong."""
+"""Collects the findings of one pass: current, new and cleared ones, and checks that failed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing to raise an alert about.
+    """A finding to raise an alert about.
 
-    :ivar detail: which occurrence of the cause; each is told.
+    :ivar detail: occurrence of the cause; each gets an alert.
     """
 
     cause: Cause
@@ -34,19 +34,19 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """Return what its alert is called within its scope."""
+        """Return the name of its alert within its scope."""
         return alert_name(self.cause, self.detail)
 
 
 @dataclass
 class Findings:
-    """What a pass has found.
+    """The findings of a pass.
 
     :ivar begun: when the pass began.
-    :ivar found: what was true at this pass, told before or not, by scope and name of its alert.
+    :ivar found: all current findings, with a new alert or not, by scope and name of the alert.
     :ivar raised: alerts that did not exist before.
-    :ivar cleared: alerts about what is over since this pass.
-    :ivar problems: what could not be looked at, as lines.
+    :ivar cleared: alerts whose cause is gone as of this pass.
+    :ivar problems: checks that failed, one line each.
     """
 
     begun: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -58,7 +58,7 @@ class Findings:
     def tell(
         self, store: StoreLayout, run: AlertedRun, finding: Finding, *, with_text: bool = False
     ) -> None:
-        """Raise an alert about a run unless there is one; nobody is told yet.
+        """Raise an alert about a run unless there is one, without delivering it.
 
         :param with_text: whether it may quote log lines.
         """
@@ -75,13 +75,13 @@ class Findings:
         self.add(alert)
 
     def add(self, alert: Alert | None) -> None:
-        """Take note of an alert; None: it existed before."""
+        """Add an alert to the raised ones; None: it existed before."""
         if alert is not None:
             self.raised.append(alert)
 
     @contextmanager
     def collected(self, what: str) -> Iterator[None]:
-        """Make whatever goes wrong a problem: one damaged file must not blind the watch."""
+        """Turn any exception into a problem: one damaged file must not stop the watch."""
         try:
             yield
         except Exception as error:
@@ -91,12 +91,12 @@ class Findings:
     def clear(
         self, store: StoreLayout, causes: Collection[Cause], unseen: Collection[str] = ()
     ) -> None:
-        """Record of each alert whose matter this pass has not found that it is over.
+        """Record as cleared each open alert that this pass has not found again.
 
-        An alert that somebody else raised during this pass is left to the next one.
+        An alert that another process raised during this pass is left to the next one.
 
-        :param causes: those that this pass looks for.
-        :param unseen: scopes that could not be looked at.
+        :param causes: causes that this pass checks.
+        :param unseen: scopes that could not be checked.
         """
         for scope, name in open_alerts(store, causes):
             if (scope, name) in self.found or scope in unseen:

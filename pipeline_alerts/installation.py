@@ -1,4 +1,4 @@
-"""What may be wrong with the installation, whatever the runs do: no reaper, text or known id."""
+"""Checks the installation, apart from any run: a dead reaper, no new text, a changed identity."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tpu_lifecycle.control.reaper_status import newest_pass, reaper_problem
 from tpu_lifecycle.records.installation import new_identity
 
 REAPER_MAX_AGE = timedelta(hours=1)
-"""Of its newest pass: a reaper that is started every ten minutes has then missed several."""
+"""Age of the newest pass above which the reaper is reported: it should start every ten minutes."""
 
 LOOK_AT_CORPUS_EVERY = timedelta(hours=1)
-"""Looking lists all of its files."""
+"""Interval between checks of the corpus, as each lists all of its files."""
 
 
 def check_reaper(store: StoreLayout, owner: str, unbroken_since: datetime) -> Alert | None:
-    """Raise an alert when nothing would delete a TPU that its run could not give back.
+    """Raise an alert when no reaper would delete a TPU that its run failed to delete.
 
-    :param unbroken_since: since when the watch looks without a gap. A reaper that was silent only
+    :param unbroken_since: since when the watch has run without a gap. A reaper that was silent only
         while Airflow was down has not had its turn yet.
     :returns: the alert, if it is new: one for each time that the reaper falls silent.
     """
@@ -43,7 +43,7 @@ def check_reaper(store: StoreLayout, owner: str, unbroken_since: datetime) -> Al
 
 
 def check_identity(store: StoreLayout) -> Alert | None:
-    """Raise an alert when TPUs may be rented that the store does not know for its own any more.
+    """Raise an alert when TPUs may be rented that the store no longer recognizes as its own.
 
     :returns: the alert, if it is new: one for each identity.
     """
@@ -61,10 +61,10 @@ def check_identity(store: StoreLayout) -> Alert | None:
 
 
 def check_corpus(store: StoreLayout, pattern: str, quiet: timedelta) -> Alert | None:
-    """Raise an alert when no partition has been new for too long; remember what is there.
+    """Raise an alert when no new partition has come for too long; record the known partitions.
 
-    :param pattern: ``corpus.input_pattern``; without ``{partition}`` nothing tells what is new.
-    :param quiet: zero: never.
+    :param pattern: ``corpus.input_pattern``; without ``{partition}`` nothing is checked.
+    :param quiet: longest time without a new partition; zero: never report.
     :returns: the alert, if it is new: one for each time that nothing comes.
     """
     if not quiet or "{partition}" not in pattern:
@@ -107,4 +107,4 @@ def _seen(store: StoreLayout) -> CorpusSeen | None:
     try:
         return CorpusSeen.load_or_none(store.corpus_seen)
     except FormatError:
-        return None  # replaced
+        return None  # a damaged file is replaced

@@ -1,4 +1,4 @@
-"""Which runs somebody has to look at, found by two listings and no read."""
+"""Lists the runs that the watch has to check, by two listings of the store and no reads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pipeline_store.layout import StoreLayout
 class ListedRuns:
     """Keys of runs, and of the folders of their further TPUs; each in one list at most, sorted.
 
-    :ivar going_on: without an outcome; a run that a person lets go on after all has none.
-    :ivar ended: with an outcome that the watch has not dealt with. One older than alerts are sent
-        for is left out.
-    :ivar renting: dealt with, but a TPU may be left.
+    :ivar going_on: runs without an outcome; a run that a person has resumed has none.
+    :ivar ended: runs with an outcome that the watch has not processed, except outcomes that are
+        too old for alerts to be sent.
+    :ivar renting: processed runs of which a TPU may be left.
     """
 
     going_on: list[str]
@@ -27,17 +27,17 @@ class ListedRuns:
 
     @property
     def open(self) -> list[str]:
-        """Return those that the watch has not dealt with."""
+        """Return the runs that the watch has not processed."""
         return sorted([*self.going_on, *self.ended])
 
     @property
     def all(self) -> list[str]:
-        """Return all that somebody has to look at."""
+        """Return all runs that have to be checked."""
         return sorted([*self.open, *self.renting])
 
 
 def list_runs(store: StoreLayout) -> ListedRuns:
-    """Return the runs to look at."""
+    """Return the runs to check."""
     noted = _listed(store.alerts, "watched", "renting")
     runs = _listed(store.runs, "run", "outcome")
     watched, ended = noted["watched"], runs["outcome"]

@@ -1,7 +1,7 @@
-"""When something last happened to the TPUs that a folder is rented for, as the store shows it.
+"""Reads from the store when the TPUs that are rented for a folder last showed activity.
 
-What a VM writes by itself, its heartbeat without a job above all, is no sign that anything goes on:
-a TPU that everybody has forgotten writes it, too.
+Files that a VM writes by itself, above all its heartbeat without a job, do not count as activity: a
+forgotten TPU writes them, too.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tpu_lifecycle.records.reservation import OpenReservation
 
 @dataclass(frozen=True)
 class Mailbox:
-    """One attempt with the signs in its mailbox.
+    """One attempt with the signs of activity in its mailbox.
 
-    :ivar tpu: which of the run's TPUs, counted from 0.
-    :ivar changes: when each file of the mailbox last changed, by its path within.
+    :ivar tpu: number of the TPU within the run, from 0.
+    :ivar changes: when each file of the mailbox last changed, by its path in the mailbox.
     :ivar released: when its reservation was released, if it was.
-    :ivar beats: when a worker last said that a job runs on it.
+    :ivar beats: when each worker last reported a running job.
     """
 
     tpu: int
@@ -37,7 +37,7 @@ class Mailbox:
 
     @property
     def may_exist(self) -> bool:
-        """Return whether a TPU was asked for and is not confirmed gone."""
+        """Return whether a TPU was requested and not denied, and is not confirmed gone."""
         is_gone = AttemptEvent.GONE in self.record.marks
         return self.record.was_asked and not is_gone and not self.record.was_denied
 
@@ -48,23 +48,23 @@ class Mailbox:
 
     @property
     def has_reported(self) -> bool:
-        """Return whether an agent of it has ever reported."""
+        """Return whether one of its agents has ever reported."""
         return any(path.startswith("workers/") for path in self.changes)
 
     @property
     def name(self) -> str:
-        """Return which attempt of which of the run's TPUs this is, such as ``tpu1-g1-a2``."""
+        """Return the name of the attempt within the run, such as ``tpu1-g1-a2``."""
         number = f"tpu{self.tpu}-" if self.tpu else ""
         return f"{number}g{self.reservation.record.generation}-a{self.record.number}"
 
     def jobs(self) -> list[datetime]:
-        """Return when jobs were given to it, ran on it and ended."""
+        """Return when jobs were submitted to it, ran on it and ended."""
         ends = (t for path, t in self.changes.items() if path.endswith("/status.json"))
         given = (t for path, t in self.changes.items() if path.startswith("jobs/"))
         return [*given, *self.beats, *ends]
 
     def signs(self) -> list[datetime]:
-        """Return when its jobs gave a sign, and when anybody looked after it."""
+        """Return when its jobs showed activity, and when others than its VMs wrote to it."""
         others = (t for path, t in self.changes.items() if not path.startswith("workers/"))
         return [*others, *self.jobs()]
 
@@ -103,7 +103,7 @@ class Rental:
 
 
 def _changes(folder: str) -> dict[str, datetime]:
-    """Return when each file below a folder last changed, by its path within."""
+    """Return when each file below a folder last changed, by its path in the folder."""
     top = f"{uris.for_library(folder).rstrip('/')}/"
     found = uris.list_details(folder)
     return {uris.for_library(d.uri).removeprefix(top): d.modified for d in found}
@@ -114,7 +114,7 @@ def _below(changes: dict[str, datetime], prefix: str) -> dict[str, datetime]:
 
 
 def _beats(record: AttemptRecord, changes: dict[str, datetime]) -> Iterator[datetime]:
-    """Yield when workers last said that a job runs, by the store's clock."""
+    """Yield when workers last reported a running job, by the store's clock."""
     if not record.is_ready:
         return
     for worker in range(record.workers):

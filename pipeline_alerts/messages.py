@@ -1,4 +1,4 @@
-"""An alert as people and programs get it: subject, text, HTML, JSON and Slack's blocks."""
+"""Composes alerts for people and programs: subject, text, HTML, JSON and Slack blocks."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ SCHEMA = "bert-repretraining-alert"
 SCHEMA_VERSION = 1
 
 SLACK_CHARACTERS = 2900
-"""Of a block's text; Slack refuses more than 3000."""
+"""Most characters of a block's text; Slack refuses more than 3000."""
 
 SLACK_HEADER_CHARACTERS = 150
-"""Of a header; Slack refuses more."""
+"""Most characters of a header; Slack refuses more."""
 
 
 ERROR = "Error"
-"""The fact that leads to the explanation of what a reason tells of."""
+"""Name of the fact that links to the explanation of the error in the reason."""
 
 
 @dataclass(frozen=True)
 class Message:
     """One alert in every form.
 
-    :ivar key: the same for each delivery of an alert, so that a receiver can tell repetitions.
+    :ivar key: the same for each delivery of an alert, so that a receiver can detect repetitions.
     """
 
     key: str
@@ -49,8 +49,8 @@ class Message:
 def compose(alert: Alert, cleared: AlertCleared | None = None, *, docs_url: str = "") -> Message:
     """Return an alert in every form in which a channel may send it.
 
-    :param cleared: what it tells is over already.
-    :param docs_url: as in :func:`pipeline_alerts.causes.runbook`.
+    :param cleared: record that its cause is gone already.
+    :param docs_url: see :func:`pipeline_alerts.causes.runbook`.
     """
     guide = runbook(alert.cause, docs_url)
     facts = _facts(alert, cleared, guide)
@@ -67,7 +67,7 @@ def compose(alert: Alert, cleared: AlertCleared | None = None, *, docs_url: str 
 
 
 def _facts(alert: Alert, cleared: AlertCleared | None, guide: str) -> list[tuple[str, str]]:
-    """Return what is known, as pairs of name and value; what is not known is left out."""
+    """Return the known facts, as pairs of name and value; unknown ones are left out."""
     pairs = [
         ("Cause", alert.cause),
         ("Severity", SEVERITY_IN_WORDS[severity(alert.cause)]),
@@ -119,7 +119,7 @@ def _text(alert: Alert, facts: list[tuple[str, str]]) -> str:
 
 
 def _shown(name: str, value: str) -> str:
-    """Return a fact as HTML; only addresses of pages, which are ours, become links."""
+    """Return a fact as HTML; only addresses of our own pages become links."""
     if name in ("Runbook", ERROR) and value.startswith(("https://", "http://")):
         return f'<a href="{escape(value)}">{escape(value)}</a>'
     return escape(value)
@@ -171,14 +171,14 @@ def _blocks(alert: Alert, facts: list[tuple[str, str]]) -> list[dict[str, Any]]:
     if quoted := _log_lines(alert):
         blocks.append(_section("\n".join(quoted)))
     if alert.link:
-        # A link's text is set here, so it is the one place where Slack's markup is wanted.
+        # The only block with Slack's markup: its text is written here.
         link = {"type": "mrkdwn", "text": f"<{_slack_escaped(alert.link)}|Open in Airflow>"}
         blocks.append({"type": "section", "text": link})
     return blocks
 
 
 def _section(text: str) -> dict[str, Any]:
-    # plain_text: nothing in it is taken for markup, a link or a mention of somebody.
+    # plain_text: nothing in it is interpreted as markup, a link or a mention.
     shown = _shortened(text, SLACK_CHARACTERS)
     return {"type": "section", "text": {"type": "plain_text", "text": shown, "emoji": False}}
 

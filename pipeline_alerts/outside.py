@@ -1,7 +1,7 @@
-"""The part of the watch that needs no Airflow, for cron: it goes on when the scheduler is dead.
+"""Runs the part of the watch that needs no Airflow, for cron: it works with a dead scheduler.
 
-It raises what stands still, and that the watch itself is silent. All else that the watch finds
-waits until that is back.
+It raises alerts for stalled runs, for TPUs without a job, and for silence of the watch itself.
+Other findings wait until the watch is back.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pipeline_store.formats import RunRecord, WatchPass
 from pipeline_store.layout import StoreLayout
 
 RUN_CAUSES = (Cause.RUN_STALLED, Cause.TPU_WITHOUT_JOB)
-"""What is looked for of a run; that its DAG is paused only Airflow can say."""
+"""Causes that are checked for a run; only Airflow knows whether its DAG is paused."""
 
 ADVICE = "start Airflow's scheduler, unpause the pipeline_watch DAG, and look at its newest run"
 
 
 @dataclass
 class OutsideReport(Findings):
-    """What a pass from outside has found.
+    """The findings of a pass from outside.
 
     :ivar watch: the last pass of the watch in Airflow.
     """
@@ -70,10 +70,10 @@ class OutsideReport(Findings):
 
 @dataclass(frozen=True)
 class Outside:
-    """Looks at a store from outside of Airflow.
+    """A watch of a store from outside of Airflow.
 
-    :param max_age: of the last pass of the watch in Airflow.
-    :param link_of: the page of a run.
+    :param max_age: highest age of the last pass of the watch in Airflow.
+    :param link_of: returns the page of a run.
     :param tpu_of: asks the TPU service.
     :param with_text: whether alerts may quote log lines.
     """
@@ -86,7 +86,7 @@ class Outside:
     with_text: bool = False
 
     def look(self) -> OutsideReport:
-        """Make a pass. What cannot be looked at is reported and keeps nothing else from it."""
+        """Make a pass. A check that fails is reported and does not stop the others."""
         report = OutsideReport()
         judged: list[Cause] = []
         unseen: set[str] = set()
@@ -137,7 +137,7 @@ class Outside:
         run = self.store.run(key)
         record = RunRecord.load(run.record)
         if record.rental_of is not None:
-            return  # it is looked at with the run that it belongs to
+            return  # it is checked with the run that it belongs to
         told = AlertedRun(record.dag_id, record.run_id, self.link_of(record.dag_id, record.run_id))
         found = OpenRun.read(self.store, run, record)
         look = found.findings if goes_on else found.unused

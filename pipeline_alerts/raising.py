@@ -1,4 +1,4 @@
-"""Raises alerts: one file for each pair of scope and cause, whoever finds it and however often."""
+"""Raises alerts: one file per scope and cause, however often and by whichever check it is found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pipeline_store.formats import Alert, FormatError, RunRefusal
 from pipeline_store.layout import StoreLayout
 
 MAX_REASON = 2000
-"""Characters of a reason; mails and chats are read on phones."""
+"""Most characters of a reason; mails and chats are read on phones."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -32,10 +32,11 @@ class AlertedRun:
     """A DAG run of Airflow that an alert is about.
 
     :param link: its page in Airflow.
-    :param times_cleared: how often people have cleared tasks of it: after that it may end again,
-        which is told again. None, when Airflow has no such run any more: as often as alerts know.
-    :param failed_tasks: that have failed now, as Airflow names them. What was told of one counts
-        although another task was cleared since.
+    :param times_cleared: how often people have cleared tasks of it: each time it may end again,
+        which is a new alert. None, if Airflow no longer has the run: the highest count in its
+        alerts.
+    :param failed_tasks: the tasks that are failed now, as Airflow names them. An earlier alert
+        about one of them still counts, although another task was cleared since.
     """
 
     dag_id: str
@@ -46,7 +47,7 @@ class AlertedRun:
 
     @property
     def key(self) -> str:
-        """Return the run's name outside Airflow, which is the scope of its alerts."""
+        """Return the run's key in the store, which is the scope of its alerts."""
         return identity.run_key(self.dag_id, self.run_id)
 
 
@@ -62,15 +63,15 @@ def raise_about_run(
     facts: RunFacts | None = None,
     remedy: str = "",
 ) -> Alert | None:
-    """Create a run's alert; nobody is told yet.
+    """Create a run's alert, without delivering it.
 
     :param summary: end of the title, such as ``candidate rejected: worse``.
-    :param reason: why; must hold no corpus text unless ``with_text``.
-    :param detail: what of the cause, such as the task; each has an alert of its own.
+    :param reason: why; must not quote corpus text unless ``with_text``.
+    :param detail: instance of the cause, such as the task; each has an alert of its own.
     :param with_text: whether log lines may be quoted.
-    :param facts: of the run, if they have been read already.
-    :param remedy: what helps, where that is known better than by the cause.
-    :returns: the alert; None when there is one of this cause already.
+    :param facts: facts about the run, if they were read already.
+    :param remedy: a more specific remedy than the advice for the cause, if one is known.
+    :returns: the alert; None when there is one with this cause already.
     """
     name = alert_name(cause, detail, _times_cleared(store, run) if cause in ENDS else 0)
     if uris.exists(store.alert(run.key, name)):
@@ -98,7 +99,7 @@ def raise_about_run(
 
 
 def _refusal(store: StoreLayout, run: AlertedRun) -> RunRefusal | None:
-    """Return what is kept of a run that was refused, which has no record."""
+    """Return the refusal of a run that was refused, and so has no record."""
     try:
         return RunRefusal.load_or_none(store.run(run.key).refusal)
     except (OSError, FormatError):
@@ -116,12 +117,12 @@ def raise_about_installation(
     link: str | None = None,
     lineage_id: str | None = None,
 ) -> Alert | None:
-    """Create an alert about something else than a run; nobody is told yet.
+    """Create an alert about something other than a run, without delivering it.
 
-    :param scope: what and which occurrence of it, so that the next occurrence has one of its own.
-    :param about: what it is about, in the title.
-    :param lineage_id: on whose page it is shown; None: on those of all lineages.
-    :returns: the alert; None when there is one of this scope and cause already.
+    :param scope: its subject and occurrence, so that the next occurrence has an alert of its own.
+    :param about: the subject, for the title.
+    :param lineage_id: the lineage on whose page it is shown; None: on those of all lineages.
+    :returns: the alert; None when there is one with this scope and cause already.
     """
     folder, name = file_name(scope), str(cause)
     if uris.exists(store.alert(folder, name)):
@@ -141,9 +142,9 @@ def raise_about_installation(
 def has_failure_alert(
     store: StoreLayout, run: AlertedRun, causes: Collection[Cause] = FAILURES
 ) -> bool:
-    """Return whether somebody was or will be told that the run failed, since it was last cleared.
+    """Return whether there is an alert that the run failed since it was last cleared.
 
-    :param causes: what counts.
+    :param causes: causes that count.
     """
     return bool(_ends_told(store, run, causes))
 
@@ -155,7 +156,7 @@ def failure_reasons(store: StoreLayout, run: AlertedRun) -> list[str]:
 
 
 def _readable(uri: str) -> Alert | None:
-    """Return an alert; a damaged one costs a reason, and not the run's end."""
+    """Return an alert; None if it is damaged, so that only its reason is lost."""
     try:
         return Alert.load(uri)
     except FormatError:
@@ -208,7 +209,7 @@ def _of_run(store: StoreLayout, run: AlertedRun) -> list[str]:
 
 
 def alert_name(cause: Cause, detail: str, cleared: int = 0) -> str:
-    """Return what an alert is called within its scope.
+    """Return the name of an alert within its scope.
 
     :param cleared: how often the run had been cleared; see :func:`causes.times_cleared`.
     """
@@ -217,7 +218,7 @@ def alert_name(cause: Cause, detail: str, cleared: int = 0) -> str:
 
 
 def file_name(text: str) -> str:
-    """Return the text as part of a file's name; any other sign becomes a hyphen."""
+    """Return the text as part of a file's name; each unsafe character becomes a hyphen."""
     return _UNSAFE.sub("-", text)[:120]
 
 

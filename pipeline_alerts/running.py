@@ -1,6 +1,7 @@
-"""What somebody has to know of a run that has not ended.
+"""Finds what a person should know about a run that has not ended.
 
-It waits for an answer or for a TPU, is late, short of a budget or loses TPU after TPU.
+The run waits for an answer or for a TPU, is overdue, is short of a budget, had a job that hung, or
+loses many TPUs.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from tpu_lifecycle.records.trainings import rental_folders
 
 STORM_LOSSES = 3
 STORM_WINDOW = timedelta(hours=1)
-"""So many TPUs lost within such a time are a storm."""
+"""Number of TPUs lost within the window that counts as a preemption storm."""
 
 LONG_SEARCH = timedelta(hours=1)
-"""A TPU that has been asked for in vain for longer is told."""
+"""Time without a TPU after which a search is reported."""
 
 
 @dataclass(frozen=True)
 class RunningRun:
-    """A run that has not ended, with what it rents and asks; or the folder of a further TPU of it.
+    """A run that has not ended, or the folder of one of its further TPUs, with TPUs and question.
 
-    :ivar reservations: of this folder.
-    :ivar attempts: of all of these, oldest first.
+    :ivar reservations: reservations of this folder.
+    :ivar attempts: attempts of all of these, oldest first.
     :ivar elsewhere: attempts of a run's further TPUs.
-    :ivar approval: what a person was asked last, if anybody was.
-    :ivar hangs: what was reported of each time that a job of an attempt hung.
+    :ivar approval: the last question to a person, if there was one.
+    :ivar hangs: reports of each hang of a job, with its attempt.
     """
 
     record: RunRecord
@@ -50,7 +51,7 @@ class RunningRun:
 
     @classmethod
     def read(cls, run: RunLayout, record: RunRecord) -> RunningRun:
-        """Read what the run rents and asks.
+        """Read the run's reservations, attempts, question and hangs.
 
         :raises OSError: the store cannot be read.
         :raises FormatError: a file is damaged.
@@ -64,11 +65,11 @@ class RunningRun:
         return cls(record, reservations, attempts, elsewhere, asked, hangs)
 
     def findings(self, overdue: timedelta) -> Iterator[Finding]:
-        """Yield what somebody has to know.
+        """Yield findings about the run.
 
-        :param overdue: a run that takes longer is reported.
+        :param overdue: time after which a run is reported as overdue.
         """
-        # The folder of a further TPU only knows of that TPU.
+        # The folder of a further TPU only has data about that TPU.
         if self.record.rental_of is None:
             yield from self._question()
             yield from self._overdue(overdue)
@@ -91,7 +92,7 @@ class RunningRun:
         if asked is None or asked.answer is not Answer.WAITING:
             return
         if asked.deadline <= datetime.now(UTC):
-            return  # Airflow is just about to answer for whoever did not
+            return  # Airflow is about to apply the default answer
         yield Finding(
             Cause.APPROVAL_WAITING,
             f"waits for an approval until {asked.deadline.astimezone(UTC):%F %H:%M} UTC",
@@ -99,7 +100,7 @@ class RunningRun:
             f"{asked.asked.astimezone(UTC):%F %T} UTC. Without an answer by "
             f"{asked.deadline.astimezone(UTC):%F %T} UTC the model in use stays. Until then the "
             "run keeps its lineage: no other run of it trains.",
-            # A candidate that was trained anew, or rejected and then cleared, is asked about anew.
+            # A candidate that was retrained, or rejected and then cleared, gets a new question.
             detail=f"{asked.asked.astimezone(UTC):%Y%m%dT%H%M%SZ}",
         )
 
@@ -109,7 +110,7 @@ class RunningRun:
             yield overdue(self.record.created, limit)
 
     def _search(self, reservation: OpenReservation) -> Iterator[Finding]:
-        """Yield that a TPU has been asked for in vain for long."""
+        """Yield a finding if a TPU has been requested without success for too long."""
         generation = reservation.record.generation
         newest_first = reversed([a for r, a in self.attempts if r.record.generation == generation])
         search = [*takewhile(lambda a: AttemptEvent.READY not in a.marks, newest_first)]
@@ -126,7 +127,7 @@ class RunningRun:
             f"{last.number - first.number + 1} times since {since}, in "
             f"{', '.join(reservation.record.zones)}.{said} It goes on asking until its time is "
             f"over, at {reservation.record.expires_at:%F %T} UTC; nothing is paid for meanwhile.",
-            # A later loss begins a search of its own.
+            # After a later loss a new search begins.
             detail=f"tpu{self.record.tpu_number or 0}-g{generation}-a{first.number}",
         )
 
@@ -153,7 +154,7 @@ class RunningRun:
                     f"{reservation} has used {used:.4g} of {setting}={allowed:g}. Reported from "
                     f"budget.alert_fraction={budget.alert_fraction:g} on; the reservation ends at "
                     f"{reservation.record.expires_at:%F %T} UTC.",
-                    # Each TPU of a run has the budgets to itself.
+                    # Each TPU of a run has budgets of its own.
                     detail=f"tpu{number}" if number else "",
                 )
 
@@ -194,9 +195,9 @@ def _place(report: HangReport) -> str:
 
 
 def overdue(since: datetime, limit: timedelta) -> Finding:
-    """Return that a run takes too long.
+    """Return a finding that a run is overdue.
 
-    :param since: when it was asked for.
+    :param since: when the run was requested.
     """
     hours = limit.total_seconds() / 3600
     return Finding(
@@ -213,5 +214,5 @@ def recent(times: list[datetime]) -> int:
 
 
 def folder_key(uri: str) -> str:
-    """Return the name of the folder that a file lies in, such as the run's key."""
+    """Return the name of the folder that contains a file, such as the run's key."""
     return uris.for_library(uri).rsplit("/", 2)[-2]

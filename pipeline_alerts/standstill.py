@@ -1,9 +1,9 @@
-"""Whether a run stands still, and whether a TPU of it is paid for without a job.
+"""Finds runs that have stalled, and TPUs that are paid for without a job.
 
-By the store alone, so that it can be asked when nothing of Airflow works. Only what is written
-again and again while all is well is missed when it is not: a lease, a ticket, a job's heartbeat.
-Work in a task's own process, such as preparing data, writes nothing for hours, so a run that has
-neither a TPU nor a question nor a place in a line is not judged; that it is overdue is told.
+It uses the store alone, so that it works when Airflow is down. The absence of a file is a sign only
+if the file is renewed regularly while all is well: a lease, a ticket, a job's heartbeat. Work in a
+task's own process, such as preparing data, writes nothing for hours, so a run that has neither a
+TPU nor an open question nor a waiting ticket is not checked here; it is only reported as overdue.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from tpu_lifecycle.records.trainings import rental_folders
 from tpu_lifecycle.service.backend import TpuState
 
 TpuOf = Callable[[OpenReservation, AttemptRecord], TpuState | None]
-"""What the TPU service says of an attempt's TPU; None: it was not asked, or does not answer."""
+"""The TPU service's state of an attempt's TPU; None: it was not asked, or does not answer."""
 
 LINEAGE = "it waits for its lineage, but nobody looks whether that is free"
 ANSWER = "the time for an answer is over, but nobody goes on without one"
 TPU = "no job on its TPU has reported, nobody has looked after the TPU, and none was asked for"
-"""What has not happened for too long, by what the run is about."""
+"""What has not happened for too long, by what the run waits for."""
 
 
 def no_service(_reservation: OpenReservation, _record: AttemptRecord) -> None:
-    """Return that the TPU service was not asked."""
+    """Return None: the TPU service was not asked."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long something may last before it is reported; zero: never.
+    """Time limits after which a standstill is reported; zero: never.
 
-    :ivar stalled: nothing happens to a run.
-    :ivar idle: no job runs on a TPU.
+    :ivar stalled: longest time without progress of a run.
+    :ivar idle: longest time without a job on a TPU.
     """
 
     stalled: timedelta
@@ -51,7 +51,7 @@ class Patience:
 
     @classmethod
     def of(cls, settings: Settings) -> Patience:
-        """Return an installation's."""
+        """Return the limits in an installation's settings."""
         return cls(
             stalled=timedelta(minutes=settings.stalled_minutes),
             idle=timedelta(minutes=settings.idle_tpu_minutes),
@@ -60,7 +60,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run that has not ended or may rent a TPU still, with what it waits for and all its TPUs."""
+    """A run that has not ended or may still rent a TPU, with its ticket, question and TPUs."""
 
     record: RunRecord
     ticket: WaitingTicket | None
@@ -84,10 +84,10 @@ class OpenRun:
         )
 
     def paused(self, dag_id: str, detail: str) -> Finding | None:
-        """Return that the run rents a TPU while its DAG is paused; None: it rents none.
+        """Return a finding that the run rents a TPU while its DAG is paused; None: it rents none.
 
-        :param dag_id: a DAG that is paused.
-        :param detail: which time that it is so.
+        :param dag_id: the paused DAG.
+        :param detail: id of the pause.
         """
         rented = [mailbox for mailbox in self.mailboxes if mailbox.is_rented]
         spent = spending([(mailbox.reservation, mailbox.record) for mailbox in rented])
@@ -109,23 +109,23 @@ class OpenRun:
 
     @property
     def mailboxes(self) -> list[Mailbox]:
-        """Return those of all attempts."""
+        """Return the mailboxes of all attempts."""
         return [mailbox for rental in self.rentals for mailbox in rental.mailboxes]
 
     def findings(self, patience: Patience, tpu_of: TpuOf) -> Iterator[Finding]:
-        """Yield what of a run that has not ended stands still."""
+        """Yield findings about a run that has not ended: whether it or one of its TPUs stalled."""
         if patience.stalled:
             yield from self._stalled(patience.stalled)
         yield from self.unused(patience, tpu_of)
 
     def may_rent(self, tpu_of: TpuOf) -> bool:
-        """Return whether a TPU of it may be there, by the store and by the TPU service."""
+        """Return whether one of its TPUs may exist, by the store and by the TPU service."""
         return any(
             mailbox.may_exist and not _is_gone(mailbox, tpu_of) for mailbox in self.mailboxes
         )
 
     def unused(self, patience: Patience, tpu_of: TpuOf) -> Iterator[Finding]:
-        """Yield which TPUs have no job."""
+        """Yield a finding for each TPU that has had no job for too long."""
         if patience.idle:
             for mailbox in self.mailboxes:
                 if mailbox.may_exist:
@@ -148,7 +148,7 @@ class OpenRun:
         )
 
     def _signs(self) -> Iterator[tuple[str, datetime]]:
-        """Yield what the run is about, and when there was a last sign of that."""
+        """Yield what the run waits for, and when there was a last sign of it."""
         if self.ticket is not None:
             yield LINEAGE, self.ticket.renewed.astimezone(UTC)
         opened = [time for rental in self.rentals for time in rental.opened]
@@ -159,16 +159,16 @@ class OpenRun:
             yield TPU, max([*opened, *own]).astimezone(UTC)
 
     def _is_asking(self, approval: RunApproval, opened: list[datetime]) -> bool:
-        """Return whether a person is asked now; no, if a TPU was wanted after the question.
+        """Return whether a person is asked now; False if a TPU was requested after the question.
 
-        Somebody has then cleared an earlier task, and the run asks anew when it comes there.
+        A person has then cleared an earlier task, and the run will ask again when it gets there.
         """
         wanted = [*opened, *(mailbox.record.attempt.created for mailbox in self.mailboxes)]
         return approval.answer is Answer.WAITING and all(t <= approval.asked for t in wanted)
 
 
 def _is_gone(mailbox: Mailbox, tpu_of: TpuOf) -> bool:
-    """Return whether the service says that there is no TPU, and none can appear any more."""
+    """Return whether the service says that there is no TPU, and none can appear later."""
     if mailbox.record.is_landing:
         return False
     state = tpu_of(mailbox.reservation, mailbox.record)
@@ -176,9 +176,9 @@ def _is_gone(mailbox: Mailbox, tpu_of: TpuOf) -> bool:
 
 
 def _idle(mailbox: Mailbox, limit: timedelta, tpu_of: TpuOf) -> Iterator[Finding]:
-    """Yield that a TPU has had no job for too long, unless the service says that it is gone.
+    """Yield a finding if a TPU has had no job for too long and the service does not say it is gone.
 
-    One that nobody has seen READY counts only if nobody has looked, and the service says it is.
+    A TPU without a READY mark counts only if nothing has checked on it and the service says READY.
     """
     now = datetime.now(UTC)
     since = max(_free_since(mailbox) if mailbox.is_rented else _unseen_since(mailbox))
@@ -197,11 +197,11 @@ def _idle(mailbox: Mailbox, limit: timedelta, tpu_of: TpuOf) -> Iterator[Finding
 
 
 def _free_since(mailbox: Mailbox) -> list[datetime]:
-    """Return the times of which the last is when a TPU that was READY had nothing to do."""
+    """Return times of which the latest is when a READY TPU became idle."""
     marks = mailbox.record.marks
     ready = marks[AttemptEvent.READY].time
     if not mailbox.has_reported and mailbox.record.is_ready:
-        # Whoever waits for the job gives it so long to report, then takes another one.
+        # The task gives the agent this long to report, and then takes another TPU.
         ready += timedelta(seconds=mailbox.reservation.config.tpu.boot_timeout_seconds)
     given_up = [m.time for e, m in marks.items() if e is not AttemptEvent.READY]
     released = [mailbox.released] if mailbox.released else []

@@ -1,8 +1,8 @@
-"""One look at all runs and at the installation: raises what is wrong, records what ended silently.
+"""Checks all runs and the installation: raises alerts, and records outcomes that are missing.
 
-Airflow calls nobody when a person ends a run, or when everything dies with it. Such a run is found
-by its own record: it has a ``run.json`` and no ``outcome.json``, and Airflow says that it ended.
-The TPUs of a run that has ended are looked at until they are gone.
+Airflow calls no callback when a person ends a run, or when a crash takes everything down. Such a
+run is found by its record: it has a ``run.json`` and no ``outcome.json``, and Airflow says that it
+ended. The TPUs of a run that has ended are checked until they are gone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pipeline_store.formats import (
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 
 MAX_GAP = timedelta(minutes=30)
-"""Between two passes; after a longer one nothing is said about what happened in it."""
+"""Longest gap between passes that still counts as unbroken watching; see :func:`check_reaper`."""
 
 WRITER = "pipeline_watch"
 ENDED_STATES = ("success", "failed")
@@ -54,7 +54,7 @@ StateOf = Callable[[str, str], str | None]
 """State of a DAG run in Airflow, by DAG id and run id; None: Airflow has no such run."""
 
 ClearedOf = Callable[[str, str], int | None]
-"""How often tasks of a DAG run were cleared in Airflow; None: it has no such run."""
+"""How often tasks of a DAG run were cleared in Airflow; None: Airflow has no such run."""
 
 FailedTasksOf = Callable[[str, str], Iterable[str]]
 """The tasks of a DAG run that have failed in Airflow."""
@@ -65,13 +65,13 @@ LinkOf = Callable[[str, str], str | None]
 
 @dataclass(frozen=True)
 class WatchSettings:
-    """What the watch needs to know of the installation.
+    """The installation's settings for the watch.
 
-    :ivar owner: whose TPUs the reaper looks after.
-    :ivar overdue: a run that takes longer is reported.
-    :ivar quiet: so long without a new partition is reported; zero: never.
+    :ivar owner: owner label of the TPUs that the reaper deletes.
+    :ivar overdue: time after which a run is reported as overdue.
+    :ivar quiet: time without a new partition after which that is reported; zero: never.
     :ivar pattern: ``corpus.input_pattern``.
-    :ivar patience: how long runs and TPUs may stand still.
+    :ivar patience: how long runs and TPUs may be stalled.
     :ivar with_text: whether alerts may quote log lines.
     """
 
@@ -85,21 +85,21 @@ class WatchSettings:
 
 @dataclass
 class WatchReport(Findings):
-    """What a pass found."""
+    """The findings of a pass."""
 
     open_runs: int = 0
 
 
 @dataclass
 class Watch:
-    """Looks at a store.
+    """A watch of a store.
 
-    :param state_of: asks Airflow; may raise whatever it likes when it cannot.
-    :param cleared_of: as well, of runs that have ended.
-    :param failed_tasks_of: as well.
-    :param link_of: the run's own page.
-    :param answer_link_of: the page at which the run's question is answered.
-    :param is_paused: whether Airflow has paused a DAG; may raise as well.
+    :param state_of: asks Airflow for a run's state; may raise any exception when it cannot.
+    :param cleared_of: asks Airflow how often an ended run was cleared; may raise as well.
+    :param failed_tasks_of: asks Airflow which tasks of an ended run have failed; may raise as well.
+    :param link_of: returns the run's own page.
+    :param answer_link_of: returns the page on which the run's question is answered.
+    :param is_paused: asks Airflow whether a DAG is paused; may raise as well.
     :param tpu_of: asks the TPU service.
     """
 
@@ -114,7 +114,7 @@ class Watch:
     tpu_of: TpuOf
 
     def look(self) -> WatchReport:
-        """Make a pass. What cannot be looked at is reported and keeps nothing else from it."""
+        """Make a pass. A check that fails is reported and does not stop the others."""
         report = WatchReport()
         losses: dict[str, int] = {}
         listed = list_runs(self.store)
@@ -155,7 +155,7 @@ class Watch:
         return report
 
     def _look_at(self, key: str, report: WatchReport) -> int:
-        """Look at a run; return how many TPUs it has lost lately."""
+        """Check a run; return how many TPUs it has lost lately, see :func:`recent`."""
         run = self.store.run(key)
         outcome = RunOutcome.load_or_none(run.outcome)
         record = RunRecord.load(run.record)
@@ -168,7 +168,7 @@ class Watch:
                 self._look_at_standstill(run, record, report)
                 return lost
             outcome = self._record_end(run, record, state, report)
-        # Before the run is dealt with, so that its TPUs are found by whoever looks after that.
+        # Before the run counts as processed, so that later passes still check its TPUs.
         RentingRun(time=datetime.now(UTC)).create(self.store.renting_run(key))
         if not self._goes_on(record, outcome):
             self._conclude(run, record, outcome, report)
@@ -176,14 +176,14 @@ class Watch:
         return 0
 
     def _goes_on(self, record: RunRecord, outcome: RunOutcome) -> bool:
-        """Return whether a person has cleared a run that had failed, and no task says so yet."""
+        """Return whether a person has cleared a failed run none of whose tasks has reopened it yet."""
         if outcome.outcome not in _FAILED:
             return False
         state = self.state_of(record.dag_id, record.run_id)
         return state is not None and state not in ENDED_STATES
 
     def _look_at_left(self, run: RunLayout, record: RunRecord, report: WatchReport) -> None:
-        """Look at the TPUs of a run that has ended, and forget it when they are gone."""
+        """Check the TPUs of a run that has ended, and forget the run once they are gone."""
         found = OpenRun.read(self.store, run, record)
         if not found.may_rent(self.tpu_of):
             uris.delete(self.store.renting_run(record.run_key))
@@ -195,11 +195,11 @@ class Watch:
     def _look_at_rental(
         self, rental: RunLayout, record: RunRecord, run: RunLayout, report: WatchReport
     ) -> int:
-        """Look at what a run rents for a further TPU; it ends with the run, as the run does."""
+        """Check the folder of a run's further TPU; it gets the same outcome as the run."""
         outcome = RunOutcome.load_or_none(run.outcome)
         if outcome is None:
             self._look_at_running(rental, record, report)
-            return 0  # the run counts what all of its TPUs have lost
+            return 0  # the run's own check counts the losses of all of its TPUs
         outcomes.record_if_none(rental, outcome.outcome, outcome.reason, written_by=WRITER)
         watched = WatchedRun(outcome=outcome.outcome, time=datetime.now(UTC))
         watched.write(self.store.watched_run(record.run_key))
@@ -212,7 +212,7 @@ class Watch:
         return recent(running.losses())
 
     def _look_at_standstill(self, run: RunLayout, record: RunRecord, report: WatchReport) -> None:
-        """Look at what a run and all of its TPUs have not done for too long."""
+        """Check whether a run or one of its TPUs has been stalled for too long."""
         found = OpenRun.read(self.store, run, record)
         for finding in found.findings(self.settings.patience, self.tpu_of):
             self._raise(record, finding, report)
@@ -225,7 +225,7 @@ class Watch:
                 self._raise(record, pause, report)
 
     def _pause(self, run_key: str) -> str:
-        """Return which pause this is: the one that was told and has not ended, or a new one."""
+        """Return the id of the pause: that of its alert that has not cleared, or a new one."""
         told = open_alerts(self.store, (Cause.PAUSED_WITH_TPU,))
         known = [name.partition(".")[2] for scope, name in told if scope == run_key]
         return known[0] if known else f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
@@ -235,8 +235,7 @@ class Watch:
     ) -> RunOutcome:
         """Write the outcome of a run that ended without one.
 
-        The alert comes first: were this the last that the watch does, the next pass would find the
-        run as it is now.
+        The alert comes first: if the watch dies in between, the next pass finds the run unchanged.
         """
         lineage = self.store.lineage(record.lineage_id)
         promoted = outcomes.record_if_in_use(run, lineage, record.run_key, written_by=WRITER)
@@ -259,7 +258,7 @@ class Watch:
     def _conclude(
         self, run: RunLayout, record: RunRecord, outcome: RunOutcome, report: WatchReport
     ) -> None:
-        """Raise what the outcome calls for, and remember that this run is dealt with."""
+        """Raise alerts about the outcome, and record that the run is processed."""
         if record.partition:
             lineage = self.store.lineage(record.lineage_id)
             attempt = attempts.record(lineage, run, record, outcome)
@@ -276,7 +275,7 @@ class Watch:
         watched.write(self.store.watched_run(record.run_key))
 
     def _check_storm(self, losses: dict[str, int], report: WatchReport) -> None:
-        """Raise an alert when several runs together lose many TPUs; once a day."""
+        """Raise an alert when several runs together lose many TPUs, at most once a day."""
         hit = {key: count for key, count in losses.items() if count}
         if len(hit) < 2 or sum(hit.values()) < STORM_LOSSES:
             return
@@ -300,10 +299,10 @@ class Watch:
         report.tell(self.store, run, finding, with_text=self.settings.with_text)
 
     def _ended(self, record: RunRecord) -> AlertedRun:
-        """Return a run that has ended: each time that a person lets it go on has its own alerts."""
+        """Return an ended run for alerts; it gets new alerts each time a person has cleared it."""
         name = record.dag_id, record.run_id
         cleared = self.cleared_of(*name)
-        # Of a run that Airflow does not know any more it knows no task either.
+        # Airflow knows no tasks of a run that was deleted.
         failed = () if cleared is None else tuple(self.failed_tasks_of(*name))
         return AlertedRun(*name, times_cleared=cleared, failed_tasks=failed)
 
@@ -313,12 +312,12 @@ def _unbroken_since(store: StoreLayout) -> datetime:
     try:
         last = WatchPass.load_or_none(store.watch_pass)
     except FormatError:
-        last = None  # replaced
+        last = None  # a damaged file is replaced
     return last.unbroken_since if last and now - last.finished <= MAX_GAP else now
 
 
 def _quarantines(lineage: LineageLayout, attempt: LineageAttempt | None) -> Iterator[Finding]:
-    """Yield the partitions that a rejected run has brought into quarantine."""
+    """Yield a finding for each partition that a rejected run has put into quarantine."""
     if attempt is None or not attempt.by_gate:
         return
     for partition, tried in attempts.left_out(lineage).items():
@@ -334,7 +333,7 @@ def _quarantines(lineage: LineageLayout, attempt: LineageAttempt | None) -> Iter
 
 
 def _rejection(run: RunLayout) -> str:
-    """Return what the gate said, if it was the gate that rejected."""
+    """Return a summary of a rejection, with the verdict if the gate rejected the candidate."""
     for uri in uris.list_files(run.verdicts):
         verdict = Verdict.load(uri).verdict
         if verdict is not VerdictKind.PROMOTED:

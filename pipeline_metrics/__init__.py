@@ -1,4 +1,4 @@
-"""Metrics of a store for Prometheus, and the rules and dashboards that are made of them.
+"""Metrics of a store for Prometheus, and the rules and dashboards that use them.
 
-Needs no Airflow: it goes on when that is down. ``prometheus_client`` is imported in this room only.
+Needs no Airflow, and works when Airflow is down. Only this package imports ``prometheus_client``.
 """

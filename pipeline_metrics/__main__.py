@@ -1,4 +1,4 @@
-"""Serves metrics of a store to Prometheus, prints them, and writes what others make of them.
+"""Serves metrics of a store to Prometheus, prints them, and writes rules and dashboards for them.
 
 python -m pipeline_metrics serve --store gs://my-bucket/store --port 9977
 python -m pipeline_metrics print --store "$PWD/.local/store"
@@ -28,7 +28,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 0 when all is well, 1 when it cannot, 2 for wrong arguments."""
+    """Run a command; return 0 on success, 1 on failure, 2 for wrong arguments."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
@@ -76,7 +76,7 @@ def _docs(_arguments: argparse.Namespace) -> int:
 
 
 def _exporter() -> ModuleType | None:
-    """Return what needs ``prometheus_client``; None, and a line about it, where that is missing."""
+    """Return the exporter module; None, with a message, if ``prometheus_client`` is missing."""
     try:
         from pipeline_metrics import exporter
     except ImportError as error:
@@ -90,13 +90,13 @@ def _exporter() -> ModuleType | None:
 
 
 def _source(arguments: argparse.Namespace) -> SnapshotSource:
-    """Return what reads the store.
+    """Return the source of the store's snapshots.
 
-    :raises OSError: it is not reached.
-    :raises ValueError: that is no address of a store.
+    :raises OSError: the store is unreachable.
+    :raises ValueError: the argument is not the address of a store.
     """
     store = StoreLayout(arguments.store)
-    # Later on each file may fail for itself; now a wrong address is a reason not to begin.
+    # Later each file may fail alone; now a wrong address stops the command at startup.
     if not uris.exists(store.installation):
         log.warning("%s: no run has ever asked for a TPU with this store.", store.root)
     return SnapshotSource(store, timedelta(days=arguments.window_days))

@@ -1,7 +1,7 @@
-"""The metrics: each with its name, type, unit, help, labels, and how it is read from a snapshot.
+"""Defines the metrics: name, type, unit, help, labels, and the function that reads each.
 
-The exporter, the table in docs/operate/metrics.md and what the tests ask are made from this list;
-rules and dashboards name metrics of it, and a test that they name no other.
+The exporter, the table in docs/operate/metrics.md and some tests are made from this list. Rules and
+dashboards use metrics from it, and a test checks that they use no others.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pipeline_metrics.snapshot import Snapshot
 PREFIX = "repretrain_"
 
 Sample = tuple[tuple[str, ...], float]
-"""Values of the labels, in their order, and the metric's."""
+"""Values of the labels, in their order, and the value of the metric."""
 
 
 class Kind(StrEnum):
-    """Prometheus' types."""
+    """A Prometheus metric type."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -30,8 +30,8 @@ class Kind(StrEnum):
 class Metric:
     """One metric.
 
-    :ivar name: without the prefix; ends in the unit, and in ``_total`` if it only grows.
-    :ivar unit: in words; empty: a count, or a number without one.
+    :ivar name: name without the prefix; ends in the unit, and in ``_total`` if it only grows.
+    :ivar unit: unit in words; empty: a count, or a number without a unit.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """Return the name that Prometheus knows it by."""
+        """Return the name in Prometheus, with the prefix."""
         return PREFIX + self.name
 
 

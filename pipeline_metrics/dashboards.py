@@ -1,4 +1,4 @@
-"""Grafana's dashboards, as the JSON that it imports: which panels there are, and their queries."""
+"""Defines the Grafana dashboards: their panels and queries, as the JSON that Grafana imports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pipeline_metrics.rules import promql
 
 SCHEMA = 39
-"""Version of Grafana's format: that of Grafana 10.4, which later ones migrate."""
+"""Version of Grafana's dashboard format: that of Grafana 10.4, which later versions migrate."""
 
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 LINEAGE = '{lineage=~"$lineage"}'
@@ -17,10 +17,10 @@ WIDTH, HEIGHT, COLUMNS = 8, 8, 3
 
 @dataclass(frozen=True)
 class Panel:
-    """One drawing.
+    """One panel of a dashboard.
 
-    :ivar queries: legend by expression; in these ``~`` stands for the prefix of our metrics.
-    :ivar unit: as Grafana calls it.
+    :ivar queries: legend by expression; in expressions ``~`` stands for the prefix of our metrics.
+    :ivar unit: Grafana's name of the unit.
     """
 
     title: str
@@ -30,7 +30,7 @@ class Panel:
 
     @property
     def expressions(self) -> list[str]:
-        """Return its queries as Prometheus takes them, but for Grafana's ``$lineage``."""
+        """Return its queries in PromQL, except for Grafana's ``$lineage``."""
         return [promql(expression) for expression in self.queries]
 
 

@@ -16,10 +16,10 @@ from pipeline_metrics.snapshot import Snapshot
 
 
 class StoreCollector(Collector):
-    """Makes metrics of snapshots; servers that ask at the same time share one.
+    """A collector of metrics from snapshots; concurrent scrapes share a snapshot.
 
     :param take: reads the store.
-    :param max_age_seconds: for so long a snapshot is answered again.
+    :param max_age_seconds: age up to which a snapshot is reused.
     """
 
     def __init__(self, take: Callable[[], Snapshot], max_age_seconds: float) -> None:
@@ -35,15 +35,15 @@ class StoreCollector(Collector):
             counter = metric.kind is Kind.COUNTER
             kind = CounterMetricFamily if counter else GaugeMetricFamily
             family = kind(metric.full_name, metric.help, labels=metric.labels)
-            # Of a file that somebody has copied both say the same of themselves, and Prometheus
-            # refuses a scrape that has a series twice.
+            # A file and a manual copy of it yield the same labels, and Prometheus rejects a scrape
+            # with a duplicate series.
             for labels, value in dict(metric.read(snapshot)).items():
                 family.add_metric(labels, value)
             if family.samples:
                 yield family
 
     def snapshot(self) -> Snapshot:
-        """Return the store as it is, or was a little ago."""
+        """Return a snapshot of the store, at most about ``max_age_seconds`` old."""
         with self._lock:
             if self._taken is None or time.monotonic() - self._taken[0] >= self._max_age:
                 self._taken = (time.monotonic(), self._take())
@@ -60,15 +60,15 @@ def serve(collector: StoreCollector, host: str, port: int) -> tuple[WSGIServer, 
 
     The store is read before the port is open: the first reading takes longest.
 
-    :param port: 0: a free one; the server knows which.
-    :raises OSError: the port cannot be had.
+    :param port: the port; 0: a free one, which the returned server knows.
+    :raises OSError: the port is not available.
     """
     collector.snapshot()
     return start_http_server(port, host, _registry(collector))
 
 
 def _registry(collector: StoreCollector) -> CollectorRegistry:
-    # Not asked for descriptions, which would be a scrape.
+    # Without descriptions, which would take a scrape.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     return registry

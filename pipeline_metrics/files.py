@@ -1,4 +1,4 @@
-"""Writes what others make of the metrics: rules, dashboards, configurations, the page's tables."""
+"""Writes the files that are made from the metrics: rules, dashboards, tables of the docs page."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RULES = "rules.yaml"
 
 
 def contents(settings: Settings) -> dict[str, str]:
-    """Return the files by their paths.
+    """Return the contents of the files by their paths.
 
-    JSON is YAML, too, so the rules need no library that writes it.
+    JSON is also YAML, so the rules need no YAML library.
     """
     found = {RULES: _json(rule_file(settings))}
     for dashboard in DASHBOARDS:
@@ -31,9 +31,9 @@ def contents(settings: Settings) -> dict[str, str]:
 
 
 def write(folder: Path, settings: Settings) -> Iterator[Path]:
-    """Write the files, and yield each.
+    """Yield the path of each file once it is written.
 
-    :raises OSError: that cannot be done.
+    :raises OSError: a file cannot be written.
     """
     for name, text in contents(settings).items():
         path = folder / name
@@ -43,7 +43,10 @@ def write(folder: Path, settings: Settings) -> Iterator[Path]:
 
 
 def write_for_repository() -> Iterator[Path]:
-    """Write them as they are kept here, by the default settings, and the tables of their page."""
+    """Yield each path once it is written: this repository's own files, and the page of the tables.
+
+    They are made with the default settings.
+    """
     settings = load_settings({})
     yield from write(FOLDER, settings)
     page = REPOSITORY / DOCUMENT
@@ -52,7 +55,7 @@ def write_for_repository() -> Iterator[Path]:
 
 
 def with_tables(page: str, settings: Settings) -> str:
-    """Return the page with its generated parts written anew."""
+    """Return the page with its generated parts updated."""
     for name, lines in (
         ("metrics", _metric_table()),
         ("rules", _rule_sections(settings)),

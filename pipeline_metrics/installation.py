@@ -1,4 +1,4 @@
-"""Reads what belongs to no lineage: arrivals, the watch, the reaper, and alerts that are open."""
+"""Reads the state that belongs to no lineage: arrivals, the watch, the reaper, and open alerts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pipeline_store.formats import Alert, CorpusSeen, PartitionArrival, ReaperPa
 from pipeline_store.layout import StoreLayout
 
 NEWS = timedelta(days=1)
-"""For so long an alert counts as open whose end nobody records, such as that a task failed."""
+"""Time for which an alert counts as open if its end is never recorded, as for a failed task."""
 
 CLEARED = ".cleared.json"
 
 
 class AlertKind(NamedTuple):
-    """Alerts that are counted together; empty: they are of no lineage, or of no DAG."""
+    """The labels of alerts that are counted together; empty: no lineage, or no DAG."""
 
     cause: str
     lineage_id: str = ""
@@ -31,11 +31,11 @@ class AlertKind(NamedTuple):
 
 @dataclass
 class SeenInstallation:
-    """What belongs to no lineage.
+    """The state of a store that belongs to no lineage.
 
-    :ivar waiting: partitions of the corpus as they were last seen, if no run was started for that;
-        None: it cannot be read.
-    :ivar alerts: those that are open.
+    :ivar waiting: partitions of the corpus for whose last seen state no run was started; None:
+        cannot be read.
+    :ivar alerts: number of open alerts by kind; None: cannot be read.
     """
 
     waiting: list[PartitionArrival] | None = None
@@ -46,7 +46,7 @@ class SeenInstallation:
 
 
 def read_installation(store: StoreLayout, reader: Reader, now: datetime) -> SeenInstallation:
-    """Return it. What is damaged is left out."""
+    """Return the state of the installation, without files that are damaged."""
     corpus = reader.load(Source.ARRIVALS, CorpusSeen, store.corpus_seen)
     return SeenInstallation(
         waiting=_waiting(store, reader, corpus),
@@ -60,10 +60,10 @@ def read_installation(store: StoreLayout, reader: Reader, now: datetime) -> Seen
 def _waiting(
     store: StoreLayout, reader: Reader, corpus: CorpusSeen | None
 ) -> list[PartitionArrival] | None:
-    """Return them; a file is read again only where it has changed.
+    """Return the partitions that wait for a run; a file is read again only if it has changed.
 
-    :param corpus: partitions that are there; of others, and of other patterns, nobody waits for a
-        run. None: nobody has looked, and all count.
+    :param corpus: the existing partitions; others, and those of other patterns, do not count. None:
+        the watch has not listed the corpus yet, and all count.
     """
     listed = reader.attempt(Source.ARRIVALS, lambda: uris.list_details(store.arrivals))
     if listed is None:
@@ -98,7 +98,7 @@ def _reapers(store: StoreLayout, reader: Reader) -> list[ReaperPass]:
 
 
 def _open_alerts(store: StoreLayout, reader: Reader, now: datetime) -> Counter[AlertKind]:
-    """Return how many alerts are open, from a listing: an alert is read once and never changes."""
+    """Return the number of open alerts, by a listing; each alert is read only once."""
     listed = uris.list_details(store.alerts)
     over = {one.uri.removesuffix(CLEARED) for one in listed if one.uri.endswith(CLEARED)}
     found: Counter[AlertKind] = Counter()
@@ -118,4 +118,4 @@ def _cause(name: str) -> str:
     try:
         return str(base_cause(name))
     except ValueError:
-        return "other"  # of a later program
+        return "other"  # a cause of a newer program

@@ -1,4 +1,4 @@
-"""Reads the lines of models: who works on each, who waits, and what is in use."""
+"""Reads the lineages of a store: the holder of each, the waiting runs, and the version in use."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
 
 @dataclass(frozen=True)
 class SeenLineage:
-    """One line of models.
+    """One lineage.
 
-    :ivar is_held: whether a run has its lease; None: that cannot be read.
-    :ivar lease: of that run.
+    :ivar is_held: whether a run holds its lease; None: it cannot be read.
+    :ivar lease: the lease of that run.
     :ivar waiting: tickets of runs that wait for it; None: one of them cannot be read.
-    :ivar training: of the run that made the model in use, while retention has left it.
+    :ivar training: result of the run that made the model in use, until retention removes it.
     """
 
     lineage_id: str
@@ -38,7 +38,7 @@ class SeenLineage:
 
 
 def read_lineages(store: StoreLayout, reader: Reader) -> list[SeenLineage]:
-    """Return all lines of models; of a version nothing is read a second time."""
+    """Return all lineages; the files of a version are read only once."""
     known = reader.attempt(Source.LINEAGES, lambda: versions.lineage_ids(store)) or []
     return [_read(store, reader, lineage_id) for lineage_id in known]
 

@@ -1,4 +1,4 @@
-"""Reads a store again and again: what cannot change is read once, what is damaged costs itself."""
+"""Reads a store repeatedly: unchanging files only once; damaged files are counted and skipped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Source(StrEnum):
-    """What a file that cannot be read was read for; a label's values."""
+    """The purpose of reading a file, to which its errors are counted; values of a label."""
 
     RUNS = "runs"
     TPUS = "tpus"
@@ -33,10 +33,10 @@ class Source(StrEnum):
 
 
 class Reader:
-    """Reads for one exporter, pass after pass.
+    """A caching reader for the passes of one exporter.
 
-    :ivar errors: what could not be read since the exporter began, by source.
-    :ivar failures: the same of the pass that is under way, or of the last one.
+    :ivar errors: number of failed reads since the exporter started, by source.
+    :ivar failures: number of failed reads of the current or last pass, by source.
     """
 
     def __init__(self) -> None:
@@ -46,23 +46,23 @@ class Reader:
         self._used: set[Hashable] = set()
 
     def begin(self) -> None:
-        """Begin a pass, and forget what the one before had no use for, if it could read all."""
+        """Begin a pass, and drop what the last pass did not use, if that pass could read all."""
         if not any(self.failures.values()):
             self._kept = {key: kept for key, kept in self._kept.items() if key in self._used}
         self.failures = dict.fromkeys(Source, 0)
         self._used = set()
 
     def attempt(self, source: Source, read: Callable[[], T]) -> T | None:
-        """Return what a function reads; None, and one error more, when it cannot."""
+        """Return a function's result; None, and count an error, when it fails."""
         try:
             return read()
         except Exception as error:  # noqa: BLE001 - each kind of store has its own
-            # Whatever is wrong with one file, all others are still worth a scrape.
+            # One bad file must not cost the scrape of all others.
             self.failed(source, [str(error)])
             return None
 
     def newest(self, source: Source, key: Hashable, read: Callable[[], T]) -> T | None:
-        """Return what a function reads, or when it cannot what it last did; None: it never did."""
+        """Return a function's result, or its last one when it fails; None: it never succeeded."""
         self._used.add(key)
         found = self.attempt(source, read)
         if found is not None:
@@ -72,17 +72,17 @@ class Reader:
         return found
 
     def failed(self, source: Source, problems: Iterable[str]) -> None:
-        """Count what could not be read, and say it in the log."""
+        """Count and log read problems."""
         for problem in problems:
             log.warning("Cannot be read, for metrics of %s: %s", source, problem)
             self.errors[source] += 1
             self.failures[source] += 1
 
     def kept(self, key: Hashable, read: Callable[[], T], *, seconds: float = math.inf) -> T:
-        """Return what a function read before under this key, or reads now.
+        """Return a function's cached result for a key, or call it and cache the result.
 
-        :param key: all that the answer depends on, also that there is nothing.
-        :param seconds: after which it is read anew.
+        :param key: all that the result depends on; a result of None is cached, too.
+        :param seconds: time after which the result is read again.
         """
         self._used.add(key)
         known = self._kept.get(key)
@@ -92,16 +92,16 @@ class Reader:
         return value
 
     def forget(self, key: Hashable) -> None:
-        """Keep nothing under a key any more."""
+        """Drop a key from the cache."""
         self._kept.pop(key, None)
 
     def is_kept(self, key: Hashable) -> bool:
-        """Return whether something is kept under a key, and go on keeping it."""
+        """Return whether a key is cached, and mark it as used."""
         self._used.add(key)
         return key in self._kept
 
     def unchanging(self, source: Source, kind: type[F], uri: str) -> F | None:
-        """Return a file that never changes once it is there; None: absent, or not readable."""
+        """Return a file that never changes once it exists; None: missing or unreadable."""
         if not self.is_kept(uri):
             found = self.load(source, kind, uri)
             if found is None:
@@ -111,5 +111,5 @@ class Reader:
         return value
 
     def load(self, source: Source, kind: type[F], uri: str) -> F | None:
-        """Return a file that changes; None: absent, or not readable."""
+        """Return a file that may change; None: missing or unreadable."""
         return self.attempt(source, lambda: kind.load_or_none(uri))

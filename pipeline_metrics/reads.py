@@ -1,4 +1,4 @@
-"""How each metric is read from a snapshot: the values of its labels, and its own."""
+"""Reads each metric from a snapshot: the values of its labels, and its own value."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ Samples = Iterator[tuple[tuple[str, ...], float]]
 GOING_ON, REFUSED, USED = "going_on", "refused", "used"
 FAILURES = frozenset({OutcomeKind.FAILED, OutcomeKind.CANCELLED})
 COPIES = frozenset({"duplicate", "near_duplicate"})
-"""Reasons for which a document is not lost: it, or one like it, is used elsewhere."""
+"""Drop reasons that do not count as a loss: the document, or a similar one, is used elsewhere."""
 
 
 def runs(snapshot: Snapshot) -> Samples:
-    """Yield runs by outcome; each outcome of a DAG that has any runs."""
+    """Yield the number of runs by outcome, with every outcome for each DAG that has runs."""
     found: Counter[tuple[str, str, str]] = Counter()
     for run in _own(snapshot):
         if run.outcome is None and run.has_ended:
@@ -46,12 +46,12 @@ def runs(snapshot: Snapshot) -> Samples:
 
 
 def failed_in_a_row(snapshot: Snapshot) -> Samples:
-    """Yield how many of the newest ended runs failed."""
+    """Yield how many of the newest ended runs failed, in a row."""
     return _in_a_row(snapshot, FAILURES)
 
 
 def rejected_in_a_row(snapshot: Snapshot) -> Samples:
-    """Yield how many of the newest ended runs were rejected."""
+    """Yield how many of the newest ended runs were rejected, in a row."""
     return _in_a_row(snapshot, frozenset({OutcomeKind.REJECTED}))
 
 
@@ -62,7 +62,7 @@ def oldest_start(snapshot: Snapshot) -> Samples:
 
 
 def heartbeat(snapshot: Snapshot) -> Samples:
-    """Yield the oldest of the last heartbeats of TPUs with a job."""
+    """Yield the time of the oldest among the last heartbeats of TPUs with a job."""
     for key, beats in _beats(snapshot):
         yield key, min(beat.time.timestamp() for beat in beats)
 
@@ -75,7 +75,7 @@ def progress(snapshot: Snapshot) -> Samples:
 
 
 def step_duration(snapshot: Snapshot) -> Samples:
-    """Yield the trainer's own smoothed time of a step, from what it still expects to take."""
+    """Yield the trainer's own smoothed time of a step, derived from its expected remaining time."""
     for key, job in _jobs(snapshot):
         left = job.train_steps - job.step
         if job.eta_seconds is not None and left > 0:
@@ -83,12 +83,12 @@ def step_duration(snapshot: Snapshot) -> Samples:
 
 
 def tokens_per_second(snapshot: Snapshot) -> Samples:
-    """Yield the speed of training."""
+    """Yield the speed of training, in tokens per second."""
     return _of_job(snapshot, lambda job: job.tokens_per_second)
 
 
 def remaining(snapshot: Snapshot) -> Samples:
-    """Yield the seconds that are left."""
+    """Yield the remaining seconds of a job."""
     return _of_job(snapshot, lambda job: job.eta_seconds)
 
 
@@ -101,7 +101,7 @@ def job_loss(snapshot: Snapshot) -> Samples:
 
 
 def chips(snapshot: Snapshot) -> Samples:
-    """Yield chips by state; each state of every lineage of which they are known."""
+    """Yield the number of chips by state, with every state for each lineage with known TPUs."""
     found: Counter[tuple[str, TpuState]] = Counter()
     for lineage, tpu in _tpus(snapshot):
         found[lineage, tpu.state] += tpu.chips
@@ -116,7 +116,7 @@ def chips(snapshot: Snapshot) -> Samples:
 
 
 def oldest_in_state(snapshot: Snapshot) -> Samples:
-    """Yield since when the oldest TPU of a state is in it."""
+    """Yield since when the TPU that is longest in a state is in it."""
     found: dict[tuple[str, str], float] = {}
     for lineage, tpu in _tpus(snapshot):
         key, since = (lineage, str(tpu.state)), tpu.since.timestamp()
@@ -125,7 +125,7 @@ def oldest_in_state(snapshot: Snapshot) -> Samples:
 
 
 def chip_seconds(snapshot: Snapshot) -> Samples:
-    """Yield chip-seconds by what they were spent on."""
+    """Yield chip-seconds by use."""
     found: dict[tuple[str, SpentOn], float] = defaultdict(float)
     for one in _spending(snapshot):
         for spent_on, seconds in one.total.spent.items():
@@ -135,7 +135,7 @@ def chip_seconds(snapshot: Snapshot) -> Samples:
 
 
 def goodput(snapshot: Snapshot) -> Samples:
-    """Yield the share of kept steps."""
+    """Yield the share of billed time in steps that were kept."""
     billed: dict[str, float] = defaultdict(float)
     stepping: dict[str, float] = defaultdict(float)
     for one in _spending(snapshot):
@@ -147,13 +147,13 @@ def goodput(snapshot: Snapshot) -> Samples:
 
 
 def cost(snapshot: Snapshot) -> Samples:
-    """Yield the money."""
+    """Yield the cost of TPUs, at most."""
     for one in _spending(snapshot):
         yield (one.lineage_id, one.total.currency), one.total.cost
 
 
 def lost_cost(snapshot: Snapshot) -> Samples:
-    """Yield what losses cost."""
+    """Yield the cost of losses, by preemptions and by failures."""
     for one in _spending(snapshot):
         key = (one.lineage_id, one.total.currency)
         yield (*key, "preemption"), one.total.lost_to_preemption
@@ -161,20 +161,20 @@ def lost_cost(snapshot: Snapshot) -> Samples:
 
 
 def rejected_cost(snapshot: Snapshot) -> Samples:
-    """Yield what rejected candidates cost."""
+    """Yield the cost of rejected candidates."""
     for one in _spending(snapshot):
         yield (one.lineage_id, one.total.currency), one.total.cost_of_rejected
 
 
 def saved_cost(snapshot: Snapshot) -> Samples:
-    """Yield what spot TPUs saved, where that is known."""
+    """Yield the cost saved by spot TPUs, where it is known."""
     for one in _spending(snapshot):
         if one.total.saved is not None:
             yield (one.lineage_id, one.total.currency), one.total.saved
 
 
 def documents(snapshot: Snapshot) -> Samples:
-    """Yield documents by what became of them."""
+    """Yield the number of documents by fate: used, or the reason why they were dropped."""
     found: Counter[tuple[str, str]] = Counter()
     for manifest in _manifests(snapshot).values():
         lineage, dropped = manifest.lineage_id, manifest.dropped
@@ -184,7 +184,7 @@ def documents(snapshot: Snapshot) -> Samples:
 
 
 def tokens(snapshot: Snapshot) -> Samples:
-    """Yield tokens by side of the split."""
+    """Yield the number of tokens by split."""
     found: Counter[tuple[str, str]] = Counter()
     for manifest in _manifests(snapshot).values():
         found.update({(manifest.lineage_id, str(s)): n for s, n in manifest.tokens.items()})
@@ -192,7 +192,7 @@ def tokens(snapshot: Snapshot) -> Samples:
 
 
 def newest_dropped(snapshot: Snapshot) -> Samples:
-    """Yield how much of the newest partition is not used."""
+    """Yield the share of unused documents, without copies, in the partition prepared last."""
     for lineage, manifest in _newest(snapshot):
         lost = sum(n for reason, n in manifest.dropped.items() if reason not in COPIES)
         if manifest.documents:
@@ -200,7 +200,7 @@ def newest_dropped(snapshot: Snapshot) -> Samples:
 
 
 def newest_unknown(snapshot: Snapshot) -> Samples:
-    """Yield how much of the newest partition is unknown to the vocabulary."""
+    """Yield the share of tokens in the partition prepared last that the vocabulary lacks."""
     for lineage, manifest in _newest(snapshot):
         if manifest.statistics.text_tokens:
             share = manifest.statistics.unknown_tokens / manifest.statistics.text_tokens
@@ -215,24 +215,24 @@ def lease_held(snapshot: Snapshot) -> Samples:
 
 
 def lease_acquired(snapshot: Snapshot) -> Samples:
-    """Yield since when."""
+    """Yield since when the lease of each held lineage is held."""
     return _of_lease(snapshot, lambda lease: lease.acquired)
 
 
 def lease_expiry(snapshot: Snapshot) -> Samples:
-    """Yield until when at the latest."""
+    """Yield when the lease of each held lineage expires."""
     return _of_lease(snapshot, lambda lease: lease.expires)
 
 
 def waiting_runs(snapshot: Snapshot) -> Samples:
-    """Yield how many runs wait."""
+    """Yield how many runs wait for each lineage."""
     for one in snapshot.lineages:
         if one.waiting is not None:
             yield (one.lineage_id,), len(one.waiting)
 
 
 def waiting_oldest(snapshot: Snapshot) -> Samples:
-    """Yield since when the first of them does."""
+    """Yield since when the first run waits for each lineage."""
     for one in snapshot.lineages:
         if one.waiting:
             yield (one.lineage_id,), min(ticket.since.timestamp() for ticket in one.waiting)
@@ -246,21 +246,21 @@ def model_info(snapshot: Snapshot) -> Samples:
 
 
 def promoted(snapshot: Snapshot) -> Samples:
-    """Yield since when they are."""
+    """Yield since when the versions in use are in use."""
     for one in snapshot.lineages:
         if one.pointer is not None:
             yield (one.lineage_id,), one.pointer.changed.timestamp()
 
 
 def partitions(snapshot: Snapshot) -> Samples:
-    """Yield how much they have seen."""
+    """Yield how many partitions the versions in use have seen."""
     for one in snapshot.lineages:
         if one.model is not None:
             yield (one.lineage_id,), len(one.model.partitions_seen)
 
 
 def model_loss(snapshot: Snapshot) -> Samples:
-    """Yield the losses around them."""
+    """Yield the losses of the versions in use, and those they were compared with."""
     for one in snapshot.lineages:
         for of, loss in _losses(one).items():
             yield (one.lineage_id, of), loss
@@ -273,69 +273,69 @@ def waiting_partitions(snapshot: Snapshot) -> Samples:
 
 
 def waiting_partition_oldest(snapshot: Snapshot) -> Samples:
-    """Yield since when the first of them does."""
+    """Yield since when the first partition waits for a run."""
     if waiting := snapshot.installation.waiting:
         yield (), min(one.since.timestamp() for one in waiting)
 
 
 def corpus_grown(snapshot: Snapshot) -> Samples:
-    """Yield when the corpus grew."""
+    """Yield when the corpus last grew."""
     if (corpus := snapshot.installation.corpus) is not None:
         yield (), corpus.grown.timestamp()
 
 
 def watch_pass(snapshot: Snapshot) -> Samples:
-    """Yield the watch's last pass."""
+    """Yield when the watch's last pass finished."""
     if (watch := snapshot.installation.watch) is not None:
         yield (), watch.finished.timestamp()
 
 
 def watch_problems(snapshot: Snapshot) -> Samples:
-    """Yield how much of it went wrong."""
+    """Yield the number of problems of the watch's last pass."""
     if (watch := snapshot.installation.watch) is not None:
         yield (), len(watch.problems)
 
 
 def reaper_pass(snapshot: Snapshot) -> Samples:
-    """Yield the reapers' last passes."""
+    """Yield when the last pass of each reaper finished."""
     for one in snapshot.installation.reapers:
         yield (one.owner, one.project_id), one.finished.timestamp()
 
 
 def reaper_problems(snapshot: Snapshot) -> Samples:
-    """Yield how much of each went wrong."""
+    """Yield the number of problems of each reaper's last pass."""
     for one in snapshot.installation.reapers:
         yield (one.owner, one.project_id), len(one.problems)
 
 
 def alerts_open(snapshot: Snapshot) -> Samples:
-    """Yield open alerts; of each cause that this program knows also those of no lineage."""
+    """Yield the number of open alerts; for each known cause without a lineage even if it is 0."""
     if (found := snapshot.installation.alerts) is not None:
         for kind in sorted({*(AlertKind(str(cause)) for cause in Cause), *found}):
-            # Of a cause that only a later program knows nothing says how soon to look.
+            # The severity of a newer program's cause is not known here.
             known = severity(kind.cause) if kind.cause in set(Cause) else Severity.WARNING
             yield (kind.cause, str(known), kind.lineage_id, kind.dag_id), found[kind]
 
 
 def read_errors(snapshot: Snapshot) -> Samples:
-    """Yield errors since the exporter began."""
+    """Yield the number of read errors since the exporter started, by source."""
     for source, count in snapshot.errors.items():
         yield (str(source),), count
 
 
 def unreadable(snapshot: Snapshot) -> Samples:
-    """Yield errors of this reading."""
+    """Yield the number of read errors of this snapshot, by source."""
     for source, count in snapshot.failures.items():
         yield (str(source),), count
 
 
 def read_duration(snapshot: Snapshot) -> Samples:
-    """Yield how long reading took."""
+    """Yield how long reading the store took, in seconds."""
     yield (), snapshot.seconds
 
 
 def read_time(snapshot: Snapshot) -> Samples:
-    """Yield when it began."""
+    """Yield when reading the store began."""
     yield (), snapshot.now.timestamp()
 
 
@@ -395,7 +395,7 @@ def _spending(snapshot: Snapshot) -> list[LineageSpending]:
 
 
 def _manifests(snapshot: Snapshot) -> dict[tuple[str, str], PartitionManifest]:
-    """Return the newest manifest of each partition, the newest partition last."""
+    """Return the newest manifest of each partition, that of the newest run last."""
     found: dict[tuple[str, str], PartitionManifest] = {}
     for run in snapshot.runs.runs:
         if (manifest := run.manifest) is not None:

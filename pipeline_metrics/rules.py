@@ -1,6 +1,7 @@
-"""The rules by which Prometheus tells Alertmanager that somebody has to look.
+"""Defines the alerting rules for Prometheus and Alertmanager.
 
-They work where ours cannot: ``pipeline_watch`` needs Airflow, these the store and the exporter.
+They also work when our own alerts cannot: ``pipeline_watch`` needs Airflow, while these need only
+the store and the exporter.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from pipeline_config.settings import Settings
 from pipeline_metrics.catalogue import PREFIX
 
 JOB = "repretraining"
-"""What Prometheus' configuration calls the exporter."""
+"""Job name of the exporter in Prometheus' configuration."""
 
 DOCUMENT = "docs/operate/metrics.md"
 COMPOSE = "docker compose -f docker/compose/compose.yaml"
 
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
-"""In Markdown."""
+"""Matches a Markdown link."""
 
 
 @dataclass(frozen=True)
 class Rule:
     """One alerting rule.
 
-    :ivar value: in PromQL, what is compared; ``~`` stands for the prefix of our metrics.
+    :ivar value: the compared value in PromQL; ``~`` stands for the prefix of our metrics.
     :ivar condition: the rest of the expression.
-    :ivar hold: for so long it has to be true.
-    :ivar severity: how soon to look; None: as label ``severity`` of the metric says.
-    :ivar summary: Prometheus' template of a sentence.
+    :ivar hold: how long the expression has to be true.
+    :ivar severity: the severity; None: that of the metric's label ``severity``.
+    :ivar summary: one sentence, as a Prometheus template.
     :ivar action: what to do, for the page.
     """
 
@@ -47,17 +48,17 @@ class Rule:
 
     @property
     def query(self) -> str:
-        """Return the expression as Prometheus takes it."""
+        """Return the expression in PromQL."""
         return promql(f"{self.value} {self.condition}")
 
     @property
     def anchor(self) -> str:
-        """Return the name of its section on the page."""
+        """Return the anchor of its section on the page."""
         return self.name.lower()
 
 
 def promql(expression: str) -> str:
-    """Return an expression with the prefix of our metrics for each ``~``."""
+    """Return an expression with each ``~`` replaced by the prefix of our metrics."""
     return re.sub(r"~(?=[a-z])", PREFIX, expression)
 
 
@@ -67,13 +68,13 @@ def _minutes(minutes: float) -> timedelta:
 
 NOW = timedelta(0)
 EXPORTER_DOWN = timedelta(minutes=10)
-"""For so long the exporter may be away; critical alerts go on meanwhile, which end without it."""
+"""How long the exporter may be down; critical alerts keep firing meanwhile, instead of ending."""
 
 
 def rules(settings: Settings) -> tuple[Rule, ...]:
     """Return all rules.
 
-    :param settings: of the installation, which say for how long something may last.
+    :param settings: the installation's settings, with the time limits.
     """
     overdue, idle = settings.overdue_hours * 3600, settings.idle_tpu_minutes * 60
     everything = (
@@ -302,12 +303,12 @@ def rules(settings: Settings) -> tuple[Rule, ...]:
             "cause.",
         ),
     )
-    # Zero minutes are for ever, as in the alerts of the watch.
+    # Zero minutes mean never, as in the alerts of the watch.
     return tuple(one for one in everything if idle or one.name != "RepretrainTpuIdle")
 
 
 def rule_file(settings: Settings) -> dict[str, Any]:
-    """Return the content of Prometheus' file of rules."""
+    """Return the content of Prometheus' rule file."""
     return {"groups": [{"name": JOB, "rules": [_rule(one, settings) for one in rules(settings)]}]}
 
 
@@ -327,7 +328,7 @@ def _rule(rule: Rule, settings: Settings) -> Mapping[str, Any]:
         "annotations": {
             "summary": rule.summary,
             "description": _LINK.sub(r"\1", rule.action),
-            # Without an address of the documentation it would be a path that leads nowhere.
+            # Without an address of the documentation site it would be a dead link.
             **({"runbook_url": address} if settings.docs_url else {}),
         },
     }

@@ -1,4 +1,4 @@
-"""Reads the runs of a store: how they ended, what they prepared and spent, what they rent now."""
+"""Reads the runs of a store: their outcomes, prepared data, spending and rented TPUs."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from tpu_lifecycle.records.billed import Spent, spent_since
 from tpu_lifecycle.records.budgets import chip_count
 
 SPENDING_SECONDS = 60.0
-"""For so long the bills of runs that still rent are not computed anew: that reads every mailbox."""
+"""How long the cost of runs that still rent TPUs is cached: computing it reads every mailbox."""
 
 
 class TpuState(StrEnum):
-    """What a TPU is doing, by the store's records; a label's values."""
+    """The state of a TPU, by the store's records; values of a label."""
 
     QUEUED = "queued"
     """Asked for, and not seen READY."""
     BOOTING = "booting"
     """READY, and no agent has reported yet."""
     WORKING = "working"
-    """An agent says that a job runs."""
+    """An agent reports a running job."""
     IDLE = "idle"
     """Its agents are up, and no job runs."""
     LEFT_OVER = "left_over"
-    """Its run has ended, or it was given up, and its end is not confirmed."""
+    """Its run has ended, or it was given up, and its deletion is not confirmed."""
 
 
 @dataclass(frozen=True)
 class SeenTpu:
     """A TPU that is not confirmed to be gone.
 
-    :ivar since: when it came into this state.
+    :ivar since: when it entered this state.
     :ivar beat: the last heartbeat of its worker 0.
     """
 
@@ -60,12 +60,12 @@ class SeenTpu:
 
 @dataclass(frozen=True)
 class SeenRun:
-    """A run, or the folder of a further TPU of one.
+    """A run, or the folder of one of its further TPUs.
 
     :ivar has_ended: whether it has an outcome.
-    :ivar outcome: None also if it cannot be read.
-    :ivar tpus: as they were last read; None: they never could be.
-    :ivar manifest: of its own partition.
+    :ivar outcome: the outcome; None also if it cannot be read.
+    :ivar tpus: its TPUs as they were last read; None: they were never readable.
+    :ivar manifest: manifest of its own partition.
     """
 
     record: RunRecord
@@ -82,9 +82,9 @@ class SeenRun:
 
 @dataclass
 class SeenRuns:
-    """All runs of the window, oldest first, those that were refused, and what their TPUs cost.
+    """All runs of the window, oldest first, with refused ones and the cost of TPUs.
 
-    :ivar is_complete: whether each run that may have TPUs is among them.
+    :ivar is_complete: whether each run that may have TPUs is included.
     """
 
     runs: list[SeenRun] = field(default_factory=list)
@@ -94,9 +94,9 @@ class SeenRuns:
 
 
 def read_runs(store: StoreLayout, reader: Reader, since: datetime) -> SeenRuns:
-    """Return the runs that began since a moment, and older ones that have not ended.
+    """Return the runs that began since a given time, and older ones that have not ended.
 
-    One listing; of a run that has ended and rents nothing nothing is read a second time.
+    Takes one listing; files of a run that has ended and rents no TPU are not read twice.
     """
     listed = reader.attempt(Source.RUNS, lambda: _listed(store))
     if listed is None:
@@ -112,7 +112,7 @@ def read_runs(store: StoreLayout, reader: Reader, since: datetime) -> SeenRuns:
         elif record.modified >= since or "outcome" not in files:
             _read(reader, run, files.get("outcome"), seen)
     seen.runs.sort(key=lambda one: one.record.created.timestamp())
-    # When a run has ended its bill is closed, and all are looked at at once.
+    # The end of a run closes its bill, and changes this key, so that all bills are read again.
     state = frozenset((key, *files.items()) for key, files in listed.items())
     seen.spent = _spent(store, reader, since, state)
     return seen
@@ -135,7 +135,7 @@ def _spent(store: StoreLayout, reader: Reader, since: datetime, state: object) -
 
 
 def _listed(store: StoreLayout) -> dict[str, dict[str, ObjectDetails]]:
-    """Return the files that say what a run is and how it ended, by key and name."""
+    """Return the record, outcome and refusal files of runs, by run key and name."""
     found: dict[str, dict[str, ObjectDetails]] = {}
     for details in uris.list_named(store.runs, "run.json", "outcome.json", "refusal.json"):
         _, key, name = details.uri.rsplit("/", 2)
@@ -144,9 +144,9 @@ def _listed(store: StoreLayout) -> dict[str, dict[str, ObjectDetails]]:
 
 
 def _read(reader: Reader, run: RunLayout, ended: ObjectDetails | None, seen: SeenRuns) -> None:
-    """Add a run to what is seen."""
+    """Read a run and add it to ``seen``."""
     record = reader.unchanging(Source.RUNS, RunRecord, run.record)
-    # An outcome is removed when a person lets a run go on, and written again: another identity.
+    # When a person resumes a run, its outcome is removed and later rewritten: a new identity.
     identity = (ended.modified, ended.bytes) if ended is not None else None
     settled = ("settled", run.root, identity)
     is_settled = identity is not None and reader.is_kept(settled)
@@ -186,7 +186,7 @@ def _manifest(reader: Reader, run: RunLayout, identity: object) -> PartitionMani
 
     prepared = reader.attempt(
         Source.DATA,
-        # Whoever clears the task prepares anew, so of a run that goes on it is read again.
+        # A cleared task prepares the data again, so it is reread while the run goes on.
         lambda: read() if identity is None else reader.kept((place, identity), read),
     )
     if prepared is None:
@@ -194,21 +194,21 @@ def _manifest(reader: Reader, run: RunLayout, identity: object) -> PartitionMani
     if identity is None:
         return reader.unchanging(Source.DATA, PartitionManifest, prepared.manifest)
     key, uri = (prepared.manifest, identity), prepared.manifest
-    # Also that there is none any more: retention removes those of old versions.
+    # Its absence is cached too: retention removes the manifests of old versions.
     return reader.attempt(
         Source.DATA, lambda: reader.kept(key, lambda: PartitionManifest.load_or_none(uri))
     )
 
 
 def _tpus(reader: Reader, run: RunLayout, ended: datetime | None) -> list[SeenTpu] | None:
-    """Return the TPUs that may be there, or were when they could last be read; None: never."""
+    """Return the TPUs that may exist, as of the last readable state; None: never readable."""
 
     def read() -> list[SeenTpu]:
         mailboxes = Rental.read(0, run).mailboxes
         asked = _asks_since(mailboxes) if ended is None else None
         tpus = [_tpu(one, ended, asked) for one in mailboxes if _may_be_there(one)]
         if asked is not None and not any(tpu.state is TpuState.QUEUED for tpu in tpus):
-            # Between two attempts: the run goes on waiting, and no chips are asked for.
+            # Between two attempts: the run still waits, but no chips are requested.
             tpus.append(SeenTpu(TpuState.QUEUED, asked, chips=0, beat=None))
         return tpus
 
@@ -216,9 +216,10 @@ def _tpus(reader: Reader, run: RunLayout, ended: datetime | None) -> list[SeenTp
 
 
 def _asks_since(mailboxes: list[Mailbox]) -> datetime | None:
-    """Return since when a run asks for the TPU that it has not got; None: it asks for none.
+    """Return since when a run has been requesting a TPU without success; None: it requests none.
 
-    Over all attempts since the last one that came: each ends after ``tpu.queue_timeout_seconds``.
+    This spans all attempts since the last successful one, because each attempt ends after
+    ``tpu.queue_timeout_seconds``.
     """
     since = None
     for one in mailboxes:
@@ -230,7 +231,7 @@ def _asks_since(mailboxes: list[Mailbox]) -> datetime | None:
 
 
 def _may_be_there(mailbox: Mailbox) -> bool:
-    # A bill without a confirmed end is the reaper's, who has deleted the TPU.
+    # A bill without a confirmed end is from the reaper, which has deleted the TPU.
     return mailbox.may_exist and "bill.json" not in mailbox.changes
 
 
@@ -253,7 +254,7 @@ def _state(mailbox: Mailbox, beat: Heartbeat | None, *, has_ended: bool) -> TpuS
 
 
 def _signs(mailbox: Mailbox, state: TpuState) -> Iterator[datetime]:
-    """Yield times of which the last is when a TPU came into its state."""
+    """Yield times of which the latest is when a TPU entered its state."""
     marks = mailbox.record.marks
     yield mailbox.record.attempt.created
     if state is TpuState.LEFT_OVER:

@@ -1,4 +1,4 @@
-"""All that the metrics are read from, as a store was at one moment."""
+"""Takes snapshots of a store, from which the metrics are read."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline_store.layout import StoreLayout
 from tpu_lifecycle.records.billed import WEEKS
 
 WINDOW_DAYS = 7 * WEEKS
-"""Runs that began earlier and have ended are left out: as much as the page *Spending* shows."""
+"""Age above which ended runs are left out: the same window as on the page *Spending*."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Snapshot:
 class SnapshotSource:
     """Takes snapshots of one store.
 
-    :param window: of runs that have ended.
+    :param window: age above which ended runs are left out.
     """
 
     def __init__(self, store: StoreLayout, window: timedelta) -> None:
@@ -47,7 +47,7 @@ class SnapshotSource:
         self._reader = Reader()
 
     def take(self) -> Snapshot:
-        """Read the store; the first time all runs of the window, later what has changed."""
+        """Read the store: at first all runs of the window, later only what has changed."""
         begin, now = time.monotonic(), datetime.now(UTC)
         self._reader.begin()
         snapshot = Snapshot(

@@ -1,5 +1,5 @@
-"""Copies of a store's runs and models in tools of others; the store stays what counts.
+"""Mirrors a store's runs and models to external tools; the store remains authoritative.
 
-Needs no Airflow. Nothing of it is imported unless it is configured, and ``mlflow`` and
-``huggingface_hub`` in this room only.
+Needs no Airflow. It is imported only if it is configured, and only this package imports ``mlflow``
+and ``huggingface_hub``.
 """

@@ -1,4 +1,4 @@
-"""Copies what a store has into tools of others.
+"""Mirrors a store's runs and models to MLflow and the Hugging Face Hub.
 
 export MLFLOW_TRACKING_URI=https://mlflow.example.com
 python -m pipeline_mirror mlflow --store gs://my-bucket/store
@@ -39,7 +39,7 @@ _EXPECTED = (ImportError, OSError, ValueError, MirrorError, RegistryError, Serve
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 0 when all is well, 1 when it cannot, 2 for wrong arguments."""
+    """Run a command; return 0 on success, 1 on failure, 2 for wrong arguments."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
@@ -59,7 +59,7 @@ def _mlflow(arguments: argparse.Namespace) -> int:
 
 
 def _hub(arguments: argparse.Namespace) -> int:
-    hub_repository("default")  # a name that is wrong is a reason not to begin
+    hub_repository("default")  # fails now if the setting is wrong
     token = "" if arguments.dry_run else hub_token()
     return _passes(arguments, lambda store: hub_mirroring.mirror_to_hub(store, token))
 
@@ -74,7 +74,7 @@ def _hub_folder(arguments: argparse.Namespace) -> int:
 
 def _passes(arguments: argparse.Namespace, make: Callable[[StoreLayout], Report]) -> int:
     store = StoreLayout(arguments.store)
-    # Later on each file may fail for itself; now a wrong address is a reason not to begin.
+    # Later each file may fail alone; now a wrong address stops the command at startup.
     if not uris.exists(store.installation):
         log.warning("%s: no run has ever asked for a TPU with this store.", store.root)
     if arguments.every is None:
@@ -84,7 +84,7 @@ def _passes(arguments: argparse.Namespace, make: Callable[[StoreLayout], Report]
         try:
             _pass(store, make)
         except (ServerAwayError, RegistryError, OSError) as error:
-            # Server or store are away, or a file is damaged: what is missed now is made up for.
+            # Server or store are unavailable, or a file is damaged: a later pass catches up.
             log.warning("%s", error)
         time.sleep(max(0.0, arguments.every - (time.monotonic() - begin)))
 

@@ -1,11 +1,11 @@
-"""What can go wrong between a store and its mirror."""
+"""Defines the errors between a store and its mirror."""
 
 from __future__ import annotations
 
 
 class MirrorError(Exception):
-    """One run or line of models cannot be mirrored; others can."""
+    """A failure to mirror one run or lineage; others can still be mirrored."""
 
 
 class ServerAwayError(Exception):
-    """The mirror cannot be asked, so nothing can be done until it is back."""
+    """An unavailable mirror server: nothing can be mirrored until it is back."""

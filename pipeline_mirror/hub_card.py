@@ -1,4 +1,4 @@
-"""The card of a version's repository on the Hugging Face Hub, in words and as metadata.
+"""Renders the model card of a version's repository on the Hugging Face Hub, with its metadata.
 
 https://huggingface.co/docs/hub/model-cards
 """
@@ -17,7 +17,7 @@ from pipeline_store.layout import VersionLayout
 from trained_models.architectures.architecture import architecture_of
 
 _HERE = "THIS_FOLDER"
-"""Where an export's own card has to name the place that it lies at."""
+"""Placeholder in an export's own card for its address."""
 
 _METRICS = {"loss": "loss", "perplexity": "perplexity", "accuracy": "accuracy"}
 
@@ -27,11 +27,11 @@ def render(
 ) -> str:
     """Return the card as Markdown with metadata in front.
 
-    Nothing in it names the store: whoever reads the card may not know of it.
+    Nothing in it names the store, which its readers may not know.
 
     :param exported: card of the export; empty: it has none.
-    :param license_id: the Hub's word for the license; empty: none is named.
-    :raises ValueError: it would not be valid.
+    :param license_id: the Hub's id of the license; empty: the card names none.
+    :raises ValueError: the card would not be valid.
     """
     config = parse_config(uris.read(place.config), place.config)
     report = EvaluationReport.load_or_none(place.evaluation)
@@ -53,7 +53,7 @@ def _metadata(
 ) -> ModelCardData:
     return ModelCardData(
         library_name="transformers",
-        # The Hub has no task for what a T5 learns before it is fine-tuned.
+        # The Hub has no task for a T5 that is not fine-tuned.
         pipeline_tag=None if config.model.has_decoder else "fill-mask",
         tags=[architecture_of(config.model).hugging_face.model_type, "continual-pretraining"],
         license=license_id or None,
@@ -84,7 +84,7 @@ def _of(name: str, report: EvaluationReport) -> Iterator[DocumentSetScore]:
 
 
 def _body(exported: str) -> str:
-    """Return a card without its metadata, which are written anew."""
+    """Return a card without its metadata, which is written anew."""
     if not exported.startswith("---\n"):
         return exported
     return exported.partition("\n---\n")[2].lstrip("\n")

@@ -1,7 +1,7 @@
-"""A model version as a complete repository of the Hugging Face Hub: its files, all of them.
+"""Makes the complete repository of a model version for the Hugging Face Hub.
 
-They are those of the version's export for ``transformers``, with a card that is written anew: the
-one in the store names places that only its own people can reach.
+Its files are those of the version's export for ``transformers``, with a new card: the one in the
+store names addresses that only the store's own users can reach.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pipeline_store.layout import LineageLayout, VersionLayout
 from trained_models.artifacts import fetch_file
 
 FORMAT = "hugging_face"
-"""The export whose files a repository has, as ``promotion.export_formats`` calls it."""
+"""The export whose files a repository contains, by its name in ``promotion.export_formats``."""
 
 CARD, MARK = "README.md", "repretraining.json"
-"""Files that a repository has beside the weights; by the second one the mirror knows its own."""
+"""Files in a repository besides the export; by the second one the mirror recognizes its own."""
 
 
 @dataclass(frozen=True)
 class HubFolder:
-    """What a version's repository holds.
+    """The content of a version's repository.
 
     :param source: folder of the export in the store.
-    :param copied: files of it, with paths relative to it.
-    :param written: content, by path, of what the store does not have like that.
+    :param copied: files of the export, with paths relative to it.
+    :param written: content, by path, of files that the store does not have in this form.
     """
 
     version_id: str
@@ -44,9 +44,9 @@ class HubFolder:
         return sum(file.bytes for file in self.copied) + sum(map(len, self.written.values()))
 
     def write(self, folder: Path) -> list[str]:
-        """Write the files into a folder of this machine, each verified; return their paths.
+        """Write the files into a local folder and verify each copy; return their paths.
 
-        :raises FormatError: one is not what was published.
+        :raises FormatError: a file differs from the published one.
         """
         for file in self.copied:
             # Also refuses a path that would leave the folder.
@@ -59,20 +59,20 @@ class HubFolder:
 
 
 def is_exported(model: ModelVersion) -> bool:
-    """Return whether a version can be a repository: it may be of a kind that has no such export."""
+    """Return whether a version can be a repository, that is, has the export for it."""
     return any(True for _ in _exported(model))
 
 
 def read_folder(
     lineage: LineageLayout, model: ModelVersion, *, repository: str, label: str, license_id: str
 ) -> HubFolder:
-    """Return what the repository of a version holds; weights are read when it is written.
+    """Return the content of a version's repository; weights are read only when it is written.
 
     :param repository: its name on the Hub.
-    :param label: tells the store from others.
-    :param license_id: the Hub's word for the license; empty: the card names none.
+    :param label: identifies the store among others.
+    :param license_id: the Hub's id of the license; empty: the card names none.
     :raises MirrorError: the version was not exported.
-    :raises FormatError: a document of it is damaged.
+    :raises FormatError: one of its documents is damaged.
     :raises ImportError: ``huggingface_hub`` is not installed here.
     """
     from pipeline_mirror import hub_card

@@ -1,7 +1,7 @@
-"""A pass of the mirror on the Hugging Face Hub: what the store has and the Hub has not is added.
+"""Makes a pass of the mirror to the Hugging Face Hub, which adds what the Hub is missing.
 
-Of each lineage ``main`` is the version in use, and each version a tag. Nothing is remembered
-between passes but on the Hub itself.
+In each lineage's repository, ``main`` is the version in use, and each version has a tag. State
+between passes is kept only on the Hub itself.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class HubReport(Report):
-    """What a pass has done.
+    """The results of a pass.
 
-    :ivar tried: a line for each lineage of a pass that only looks: what its repository would hold.
+    :ivar tried: in a dry run, one line per lineage on what its repository would contain.
     """
 
     tried: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Return the pass in a sentence."""
+        """Return a summary of the pass in one line."""
         return "; ".join([*self.tried, super().__str__()])
 
 
 def mirror_to_hub(store: StoreLayout, token: str, endpoint: str | None = None) -> HubReport:
     """Make a pass.
 
-    :param token: of the Hub; empty: the pass only looks what there is to do, and asks no server.
-    :param endpoint: the Hub's address; None: what ``HF_ENDPOINT`` says, or its own.
+    :param token: access token of the Hub; empty: a dry run, which contacts no server.
+    :param endpoint: the Hub's address; None: that of ``HF_ENDPOINT``, or the Hub's default.
     :raises ConfigError: the environment names no repositories.
     :raises ImportError: ``huggingface_hub`` is not installed here.
-    :raises ServerAwayError: the Hub cannot be asked, or not any more.
+    :raises ServerAwayError: the Hub is unavailable, or became so.
     """
     report = HubReport()
     names = {one: hub_repository(one) for one in versions.lineage_ids(store)}
@@ -95,7 +95,7 @@ def _server(token: str, label: str, endpoint: str | None) -> HubServer | None:
 
 
 class _Line:
-    """One line of models, on both sides."""
+    """One lineage, in the store and on the Hub."""
 
     def __init__(
         self, store: StoreLayout, report: HubReport, lineage_id: str, name: str, label: str
@@ -106,7 +106,7 @@ class _Line:
         self._license = load_settings().hub_license
 
     def mirror(self, server: HubServer | None) -> None:
-        """Let ``main`` have the version in use, and add versions that have no tag."""
+        """Put the version in use on ``main``, and add versions that have no tag."""
         stored = {one.uri.split("/")[-2] for one in versions.list_commits(self._lineage)}
         pointer = ProductionPointer.load_or_none(self._lineage.production)
         if not stored:
@@ -116,7 +116,7 @@ class _Line:
             return
         repository = server.open(self._name)
         if pointer is not None and pointer.version_id != repository.in_use:
-            # First, and should it fail the others are added all the same.
+            # First; if it fails, the others are added all the same.
             with self._report.collected(f"version {pointer.version_id} of {self._name}"):
                 self._put_in_use(server, repository, pointer)
         for model in self._models(stored - repository.tags):
@@ -152,7 +152,7 @@ class _Line:
         self._report.versions.append(model.version_id)
 
     def _look(self, pointer: ProductionPointer | None, stored: set[str]) -> None:
-        """Write the card of the version in use, and note what its repository would hold."""
+        """Render the repository of the version in use, and report what it would contain."""
         if pointer is None:
             return
         model = versions.load_version(self._lineage, pointer.version_id)

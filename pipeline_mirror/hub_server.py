@@ -1,7 +1,7 @@
-"""The Hugging Face Hub as the mirror sees it.
+"""Wraps the Hugging Face Hub for the mirror.
 
-Every method finds what is there and adds what is missing, so that a pass that was cut off can be
-made again.
+Every method checks what exists and adds what is missing, so that an interrupted pass can be
+repeated.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ MAIN = "main"
 """Branch of the version in use."""
 
 VERSIONS = "versions"
-"""Branch on which each version is committed, for its tag; so ``main`` is never one that was not
-in use."""
+"""Branch on which each version is committed, for its tag; so ``main`` never has a version that was
+not in use."""
 
 _OF_THE_HUB = {".gitattributes"}
-"""Files that the Hub makes itself and that every commit leaves alone."""
+"""Files that the Hub creates itself and that every commit leaves unchanged."""
 
 _TIMEOUT = 120.0
-"""Seconds without an answer; the library would wait for ever."""
+"""Seconds to wait for an answer; the library would wait forever."""
 
 _OWN_FAULT = {400, 403, 404, 409, 412, 413, 422}
-"""HTTP codes of what is wrong with one repository, and not with the Hub or the token."""
+"""HTTP codes that mean a problem of one repository, and not of the Hub or the token."""
 
 _MOST_TEXT = 400
 
 
 @dataclass(frozen=True)
 class HubRepository:
-    """A repository as it was when it was opened.
+    """A repository with its state when it was opened.
 
     :ivar tags: names of its tags.
     :ivar heads: the newest commit of each branch.
-    :ivar in_use: version that ``main`` has; None: none yet.
+    :ivar in_use: version on ``main``; None: none yet.
     """
 
     name: str
@@ -68,11 +68,11 @@ class HubRepository:
 
 
 class HubServer:
-    """The Hub, asked with a token.
+    """A client of the Hub with a token.
 
-    :param token: may write to the repositories, and make them where they are missing.
-    :param store_label: tells this store from others that are mirrored there.
-    :param endpoint: the Hub's address; None: what ``HF_ENDPOINT`` says, or its own.
+    :param token: access token that may write to the repositories, and create missing ones.
+    :param store_label: identifies this store among others that are mirrored there.
+    :param endpoint: the Hub's address; None: that of ``HF_ENDPOINT``, or the Hub's default.
     """
 
     def __init__(self, token: str, store_label: str, endpoint: str | None = None) -> None:
@@ -82,16 +82,16 @@ class HubServer:
         self._token, self._label = token, store_label
 
     def open(self, name: str) -> HubRepository:
-        """Return a repository, made private when it is missing.
+        """Return a repository; if it is missing, it is created as a private one.
 
-        :raises MirrorError: it is somebody else's, or cannot be made.
-        :raises ServerAwayError: the Hub cannot be asked.
+        :raises MirrorError: it was not made by the mirror of this store, or cannot be created.
+        :raises ServerAwayError: the Hub is unavailable.
         """
         with self._asking(name):
             try:
                 refs = self._api.list_repo_refs(name)
             except RepositoryNotFoundError:
-                # A person makes it public, when the license and the text allow it.
+                # A person may make it public, if the license and the text allow it.
                 self._api.create_repo(name, private=True, exist_ok=True)
                 refs = self._api.list_repo_refs(name)
             mark = self._mark(name)
@@ -113,14 +113,14 @@ class HubServer:
     def put_in_use(
         self, repository: HubRepository, folder: Path, paths: list[str], *, title: str, reason: str
     ) -> None:
-        """Let ``main`` have what is in a folder, in one commit."""
+        """Replace the content of ``main`` with that of a folder, in one commit."""
         with self._asking(repository.name):
             self._commit(repository, MAIN, folder, paths, title=title, text=reason)
 
     def add_version(
         self, repository: HubRepository, folder: Path, paths: list[str], version_id: str
     ) -> None:
-        """Commit what is in a folder beside ``main``, and give it a tag."""
+        """Commit the content of a folder to the branch :data:`VERSIONS`, and tag the commit."""
         name = repository.name
         with self._asking(name):
             if VERSIONS not in repository.heads:
@@ -129,7 +129,7 @@ class HubServer:
                 repository.heads.update({one.name: one.target_commit for one in refs.branches})
             title = f"Version {version_id}"
             commit = self._commit(repository, VERSIONS, folder, paths, title=title, text="")
-            # Should it be cut off here, the next pass finds no tag, and nothing to commit.
+            # If the pass dies here, the next one finds no tag, and nothing to commit.
             self._api.create_tag(name, tag=version_id, revision=commit, exist_ok=True)
         repository.tags.add(version_id)
 
@@ -153,7 +153,7 @@ class HubServer:
             commit_message=title,
             commit_description=text,
             revision=branch,
-            # Should another pass have come first, this one is refused instead of undoing it.
+            # If another pass was faster, this commit is refused instead of undoing the other.
             parent_commit=repository.heads.get(branch),
         )
         repository.heads[branch] = done.oid
@@ -162,7 +162,7 @@ class HubServer:
     def _mark(self, name: str) -> dict[str, str] | None:
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                # Not from a cache: it says what `main` has now.
+                # Not from a cache: the current state of `main` is needed.
                 path = self._api.hf_hub_download(name, MARK, revision=MAIN, local_dir=scratch)
             except RemoteEntryNotFoundError:
                 return None
@@ -182,10 +182,10 @@ class HubServer:
 
     @contextmanager
     def _asking(self, name: str) -> Iterator[None]:
-        """Turn the library's errors into ours.
+        """Convert the library's errors to those of the mirror.
 
-        :raises MirrorError: what it was asked cannot be done.
-        :raises ServerAwayError: the Hub cannot be asked, refuses us, or is broken.
+        :raises MirrorError: the request cannot be fulfilled.
+        :raises ServerAwayError: the Hub is unavailable, denies access, or is broken.
         """
         try:
             yield
@@ -202,7 +202,7 @@ class HubServer:
             ) from None
 
     def _said(self, error: BaseException) -> str:
-        """Return an error's text in a line, without what signs an address and without the token."""
+        """Return an error's text as one line, without the token and addresses' query strings."""
         text = " ".join(f"{type(error).__name__}: {error}".split())
         text = re.sub(r"(https?://[^\s?'\"]+)\?[^\s'\"]*", r"\1", text)
         return text.replace(self._token, "***")[:_MOST_TEXT]

@@ -1,7 +1,7 @@
-"""A pass of the mirror: what the store has and MLflow has not is added, oldest first.
+"""Makes a pass of the mirror to MLflow, which adds what MLflow is missing, oldest first.
 
-Nothing is remembered between passes but in MLflow itself, so that a server that was away, or was
-made anew, has everything after the next pass. What has ended and is mirrored is not read again.
+State between passes is kept only in MLflow itself, so that a server that was unavailable, or was
+created anew, is complete after the next pass. Ended runs that are mirrored are not read again.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from pipeline_mirror.mlflow_server import MirroredRun, MlflowServer
 
 WINDOW = timedelta(weeks=WEEKS)
-"""Runs that began earlier and have ended are left out: as much as the page *Spending* shows."""
+"""Age above which ended runs are left out: the same window as on the page *Spending*."""
 
 
 @dataclass
 class RunReport(Report):
-    """What a pass has done.
+    """The results of a pass.
 
     :ivar runs: keys of the runs that were written.
     """
@@ -44,16 +44,16 @@ class RunReport(Report):
     runs: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        """Return the pass in a sentence."""
+        """Return a summary of the pass in one line."""
         return f"{len(self.runs)} run(s) written; {super().__str__()}"
 
 
 def mirror(store: StoreLayout, server: MlflowServer, *, prefix: str, since: datetime) -> RunReport:
     """Make a pass.
 
-    :param prefix: what the names of experiments and registered models begin with.
+    :param prefix: prefix of the names of experiments and registered models.
     :param since: runs that began earlier and have ended are left out.
-    :raises ServerAwayError: MLflow cannot be asked, or not any more.
+    :raises ServerAwayError: MLflow is unavailable, or became so.
     """
     report = RunReport()
     lines = {
@@ -76,9 +76,9 @@ def mirror_configured(store: StoreLayout, window: timedelta = WINDOW) -> RunRepo
     """Make a pass to the server that the environment names; see ``docs/guides/sharing.md``.
 
     :param window: runs that began longer ago and have ended are left out.
-    :raises ConfigError: it names none.
+    :raises ConfigError: the environment names no server.
     :raises ImportError: ``mlflow`` is not installed here.
-    :raises ServerAwayError: MLflow cannot be asked.
+    :raises ServerAwayError: MLflow is unavailable.
     """
     uri, prefix = mlflow_tracking_uri(), load_settings().mlflow_prefix
     if (label := store_label(store)) is None:
@@ -107,7 +107,7 @@ def _mirror_runs(
             continue
         with report.collected(f"run {key}"):
             record = RunRecord.load(store.run(key).record)
-            # Folders of further TPUs are no runs; a fine-tuning run makes no version.
+            # Folders of further TPUs are not runs; a fine-tuning run makes no version.
             if record.rental_of is None and record.partition and record.lineage_id in lines:
                 wanted.append((record, lines[record.lineage_id], ended))
     for record, line, ended in sorted(wanted, key=lambda one: one[0].created):
@@ -124,14 +124,14 @@ def _listed(store: StoreLayout) -> dict[str, dict[str, ObjectDetails]]:
 
 
 def _identity(outcome: ObjectDetails | None) -> str:
-    """Return what an outcome is known by; one that was written again has another; empty: none."""
+    """Return an outcome's identity, which changes when it is rewritten; empty: no outcome."""
     return f"{outcome.modified.isoformat()} {outcome.bytes}" if outcome is not None else ""
 
 
 class _Line:
-    """One line of models and its runs, on both sides.
+    """One lineage and its runs, in the store and in MLflow.
 
-    :ivar runs: those that MLflow has, by key; there after :meth:`open`.
+    :ivar runs: the runs that MLflow has, by key; set by :meth:`open`.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class _Line:
         self._experiment = ""
 
     def open(self) -> None:
-        """Find, or make, the experiment, and delete copies of runs."""
+        """Find or create the experiment, and delete duplicate runs."""
         self._experiment = self._server.experiment(self._name)
         self.runs = self._server.runs(self._experiment)
         for run in self.runs.values():
@@ -159,13 +159,13 @@ class _Line:
                 self._server.delete_run(copy)
 
     def has(self, key: str, ended: str) -> bool:
-        """Return whether there is nothing to do about a run."""
+        """Return whether a run needs no update."""
         known = self.runs[key]
-        # What a person has deleted there stays deleted.
+        # A run that a person has deleted there stays deleted.
         return known.is_deleted or (bool(ended) and known.ended == ended)
 
     def mirror_run(self, record: RunRecord, ended: str) -> None:
-        """Write a run, if there is anything new of it."""
+        """Write a run if it has changed."""
         known = self.runs.get(record.run_key)
         run = self._store.run(record.run_key)
         outcome = RunOutcome.load_or_none(run.outcome) if ended else None
@@ -179,7 +179,7 @@ class _Line:
         self._report.runs.append(record.run_key)
 
     def mirror_models(self) -> None:
-        """Add versions that are missing, mark those that are gone, and move the alias."""
+        """Add missing versions, mark versions that the store no longer has, and move the alias."""
         stored = {one.uri.split("/")[-2] for one in versions.list_commits(self._lineage)}
         pointer = ProductionPointer.load_or_none(self._lineage.production)
         if not stored:

@@ -1,7 +1,7 @@
-"""An MLflow server as the mirror sees it; the only module that imports ``mlflow``.
+"""Wraps an MLflow server for the mirror; the only module that imports ``mlflow``.
 
-Every method finds what is there and adds what is missing, so that a pass that was cut off can be
-made again.
+Every method checks what exists and adds what is missing, so that an interrupted pass can be
+repeated.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ T = TypeVar("T")
 STORE, RUN_KEY = f"{TAG}store", f"{TAG}run_key"
 
 _PARAMS, _METRICS, _DATASETS, _FOUND = 100, 1000, 1000, 1000
-"""What the server takes, or gives, at once."""
+"""Most items that the server accepts or returns in one request."""
 
 _MOST_DESCRIPTION = 5000
-"""Characters of a description that MLflow's database has room for."""
+"""Most characters of a description that MLflow's database stores."""
 
 _OWN_FAULT = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
-"""MLflow's codes of what is wrong with what it was asked, and not with the server."""
+"""MLflow's error codes that mean a problem with the request and not with the server."""
 
 
 @dataclass(frozen=True)
 class MirroredRun:
     """A run that MLflow has.
 
-    :ivar is_deleted: a person has deleted it there.
-    :ivar copies: ids of others of the same run; two passes at once have each made one.
+    :ivar is_deleted: whether a person has deleted it there.
+    :ivar copies: ids of duplicates of the run, which concurrent passes have created.
     """
 
     id: str
@@ -51,7 +51,7 @@ class MirroredRun:
 
     @property
     def ended(self) -> str:
-        """Return which outcome was mirrored; empty: none."""
+        """Return the identity of the mirrored outcome; empty: none."""
         return self.tags.get(ENDED, "")
 
     @property
@@ -64,23 +64,23 @@ class MirroredRun:
 class MirroredVersion:
     """A version that MLflow has.
 
-    :ivar marks: of each copy, by its number, whether it is marked as one that the store does not
-        have any more; two passes at once have each made one.
+    :ivar marks: whether each copy is marked as one that the store no longer has, by MLflow's
+        number; concurrent passes may have created several copies.
     """
 
     marks: Mapping[str, bool]
 
     @property
     def number(self) -> str:
-        """Return MLflow's number of the first."""
+        """Return MLflow's number of the first copy."""
         return min(self.marks, key=int)
 
 
 class MlflowServer:
-    """A server, and the name of this store on it.
+    """A client of an MLflow server, with the label of this store on it.
 
-    :param uri: its address.
-    :param store_label: tells this store from others that are mirrored there.
+    :param uri: the server's address.
+    :param store_label: identifies this store among others that are mirrored there.
     """
 
     def __init__(self, uri: str, store_label: str) -> None:
@@ -88,10 +88,10 @@ class MlflowServer:
         self._label = store_label
 
     def experiment(self, name: str) -> str:
-        """Return the id of an experiment, made when it is missing.
+        """Return the id of an experiment, which is created if it is missing.
 
-        :raises MirrorError: it was deleted, or is of another store.
-        :raises ServerAwayError: the server cannot be asked.
+        :raises MirrorError: it was deleted, or belongs to another store.
+        :raises ServerAwayError: the server is unavailable.
         """
         with _asking():
             found = self._client.get_experiment_by_name(name)
@@ -123,12 +123,12 @@ class MlflowServer:
         return {key: _one_of(copies) for key, copies in found.items()}
 
     def delete_run(self, run_id: str) -> None:
-        """Delete a run, as its page would; it can be restored there."""
+        """Delete a run, like the button on its page; it can be restored there."""
         with _asking():
             self._client.delete_run(run_id)
 
     def begin_run(self, experiment_id: str, facts: RunFacts) -> str:
-        """Return the id of a new run."""
+        """Create a run and return its id."""
         with _asking():
             run = self._client.create_run(
                 experiment_id, start_time=facts.start, tags=facts.tags, run_name=facts.name
@@ -136,9 +136,9 @@ class MlflowServer:
         return str(run.info.run_id)
 
     def write_run(self, run_id: str, facts: RunFacts, marks: Mapping[str, str]) -> None:
-        """Add to a run what is known of it.
+        """Add the known facts to a run.
 
-        :param marks: tags that say what that was; they come last.
+        :param marks: tags that record which facts were added; they are written last.
         """
         with _asking():
             known = self._client.get_run(run_id)
@@ -161,9 +161,9 @@ class MlflowServer:
             self._client.log_batch(run_id, tags=tags)
 
     def registered_model(self, name: str) -> Mapping[str, str]:
-        """Return the tags of a registered model, made when it is missing.
+        """Return the tags of a registered model, which is created if it is missing.
 
-        :raises MirrorError: it is of another store.
+        :raises MirrorError: it belongs to another store.
         """
         with _asking():
             try:
@@ -176,7 +176,7 @@ class MlflowServer:
         return dict(found.tags)
 
     def versions(self, name: str) -> dict[str, MirroredVersion]:
-        """Return the versions of a registered model by our ids."""
+        """Return the versions of a registered model, by the ids of the store."""
         query = f"name = '{name}'"
         pages = self._pages(
             lambda token: self._client.search_model_versions(query, _FOUND, page_token=token)
@@ -197,7 +197,7 @@ class MlflowServer:
         tags: Mapping[str, str],
         description: str,
     ) -> str:
-        """Return MLflow's number of a new version."""
+        """Create a version and return MLflow's number of it."""
         with _asking():
             made = self._client.create_model_version(
                 name,
@@ -209,19 +209,19 @@ class MlflowServer:
         return str(made.version)
 
     def mark_removed(self, name: str, number: str, *, is_removed: bool) -> None:
-        """Say of a version whether the store has it no more."""
+        """Mark a version as one that the store no longer has, or remove the mark."""
         with _asking():
             self._client.set_model_version_tag(name, number, REMOVED, str(is_removed).lower())
 
     def put_in_use(self, name: str, number: str, tags: Mapping[str, str]) -> None:
-        """Let the alias name a version, and say why."""
+        """Set the alias to a version, and the tags that explain it."""
         with _asking():
             self._client.set_registered_model_alias(name, ALIAS, number)
             for key, value in tags.items():
                 self._client.set_registered_model_tag(name, key, value)
 
     def in_use(self, name: str) -> str | None:
-        """Return the number that the alias names; None: there is no such alias."""
+        """Return the version number of the alias; None: there is no such alias."""
         with _asking():
             number = self._client.get_registered_model(name).aliases.get(ALIAS)
         return None if number is None else str(number)
@@ -248,10 +248,10 @@ class MlflowServer:
 
 @contextmanager
 def _asking() -> Iterator[None]:
-    """Turn MLflow's errors into ours.
+    """Convert MLflow's errors to those of the mirror.
 
-    :raises MirrorError: what it was asked cannot be done.
-    :raises ServerAwayError: the server cannot be asked, refuses us, or is broken.
+    :raises MirrorError: the request cannot be fulfilled.
+    :raises ServerAwayError: the server is unavailable, denies access, or is broken.
     """
     try:
         yield
@@ -263,7 +263,7 @@ def _asking() -> Iterator[None]:
 
 
 def _one_of(copies: list[Any]) -> MirroredRun:
-    """Return the first of a run's copies that nobody has deleted, by MLflow's id."""
+    """Return the first of a run's copies, by MLflow's id; undeleted ones come first."""
 
     def is_deleted(run: Any) -> bool:
         return bool(run.info.lifecycle_stage == LifecycleStage.DELETED)

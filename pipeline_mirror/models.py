@@ -1,4 +1,4 @@
-"""What MLflow is told of a model version and of the one in use; needs no MLflow."""
+"""Reads from the store what is sent to MLflow about model versions; needs no MLflow."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ VERSION_ID, REMOVED = f"{TAG}version_id", f"{TAG}removed"
 def source_of(folder: str) -> str:
     """Return a version's folder as an address that MLflow's server accepts.
 
-    It refuses each path of its own machine as the source of a version, and opens none of these by
-    itself: that a folder lies on a disk is said by a scheme that only people read.
+    The server refuses all local paths as the source of a version, but does not open the address
+    itself: a local folder gets a scheme that is only meant for people.
     """
     return folder if uris.is_cloud(folder) else f"repretraining-store://{folder}"
 
 
 def version_tags(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
-    """Return where a version comes from, what it has seen and how it was judged."""
+    """Return the tags of a version: its origin, the partitions it has seen, and its verdict."""
     place = VersionLayout(lineage.version(model.version_id))
     plan = RunPlan.load_or_none(place.plan)
     verdict = Verdict.load_or_none(place.verdict)
@@ -57,7 +57,7 @@ def version_tags(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
 
 
 def version_description(lineage: LineageLayout, model: ModelVersion) -> str:
-    """Return the verdict in a sentence, and where the model card is."""
+    """Return the verdict in a sentence, and the address of the model card."""
     place = VersionLayout(lineage.version(model.version_id))
     verdict = Verdict.load_or_none(place.verdict)
     sentences = [verdict.reason] if verdict is not None else []
@@ -67,10 +67,10 @@ def version_description(lineage: LineageLayout, model: ModelVersion) -> str:
 def readable_versions(
     lineage: LineageLayout, wanted: set[str], report: Report, name: str
 ) -> list[ModelVersion]:
-    """Return some versions, oldest first, so that MLflow's numbers grow as theirs did.
+    """Return some versions, oldest first, so that MLflow numbers them in order of creation.
 
-    :param report: is told of those that cannot be read; the others do not wait for them.
-    :param name: of the lineage's copy, as the report names it.
+    :param report: collects those that cannot be read; the others are returned all the same.
+    :param name: name of the lineage's copy in the report.
     """
     found = []
     for version_id in wanted:
@@ -80,7 +80,7 @@ def readable_versions(
 
 
 def pointer_tags(pointer: ProductionPointer) -> dict[str, str]:
-    """Return since when and why a version is in use, for the registered model."""
+    """Return the tags of the registered model: which version is in use, since when and why."""
     tags = {
         "production_version": pointer.version_id,
         "production_since": f"{pointer.changed:%FT%TZ}",

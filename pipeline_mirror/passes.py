@@ -1,4 +1,4 @@
-"""What the passes of all mirrors share: whose store it is, and what a pass has done."""
+"""Holds what the passes of all mirrors share: the label of the store, and the report of a pass."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from trained_models.errors import BadDataError
 
 @dataclass
 class Report:
-    """What a pass has done.
+    """The results of a pass.
 
     :ivar versions: ids of the versions that were added.
-    :ivar moved: copies of lineages that name another version as the one in use now, with its id.
-    :ivar problems: one line for each thing that could not be mirrored.
+    :ivar moved: new version in use, by the name of the lineage's copy, where it has changed.
+    :ivar problems: one line for each item that could not be mirrored.
     """
 
     versions: list[str] = field(default_factory=list)
@@ -29,20 +29,20 @@ class Report:
 
     @contextmanager
     def collected(self, what: str) -> Iterator[None]:
-        """Note what cannot be read or mirrored, and go on with the rest."""
+        """Turn an error of reading or mirroring into a problem, and go on with the rest."""
         try:
             yield
         except (MirrorError, RegistryError, BadDataError, ValueError, OSError) as error:
             self.problems.append(f"{what}: {error}")
 
     def __str__(self) -> str:
-        """Return the pass in a sentence."""
+        """Return a summary of the pass in one line."""
         moved = [f"{name} uses {version}" for name, version in self.moved.items()]
         added = f"{len(self.versions)} version(s) added"
         return "; ".join([added, *moved, f"{len(self.problems)} problem(s)"])
 
 
 def store_label(store: StoreLayout) -> str | None:
-    """Return what tells a store from others; None: no TPU was ever asked for, nothing to mirror."""
+    """Return the label that identifies a store; None: no TPU requested yet, nothing to mirror."""
     found = Installation.load_or_none(store.installation)
     return None if found is None else identity.installation_label(store.root, found.id)

@@ -1,4 +1,4 @@
-"""What MLflow is told of a run: read from the store, in words that need no MLflow."""
+"""Reads from the store what is sent to MLflow about a run; needs no MLflow."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from pipeline_store.layout import RunLayout
 from trained_models import metric_files
 
 TAG = "repretrain."
-"""What the names of this mirror's tags begin with."""
+"""Prefix of the names of this mirror's tags."""
 
 ENDED, UNTIL = f"{TAG}ended", f"{TAG}metrics_until"
-"""Tags by which the next pass knows which outcome, and which records of a training, are there."""
+"""Tags that tell the next pass which outcome and which training records are mirrored."""
 
 STATUS = {
     None: "RUNNING",
@@ -41,13 +41,13 @@ STATUS = {
     OutcomeKind.FAILED: "FAILED",
     OutcomeKind.CANCELLED: "KILLED",
 }
-"""MLflow's word for each end of a run; a rejection is the result of a run that did its work."""
+"""MLflow's status for each outcome of a run; a rejection is the result of a run that finished."""
 
 SOURCE_TYPE = "repretraining_store"
-"""What MLflow calls the kind of place that datasets come from; it knows no word of its own."""
+"""Source type of datasets in MLflow, which has no suitable type of its own."""
 
 _MOST_TAG = 5000
-"""Characters of a tag; MLflow would cut longer ones, and each pass would find them changed."""
+"""Most characters of a tag; MLflow truncates longer ones, so each pass would see a change."""
 
 _PREFIXES = {metric_files.LOOP: "training", metric_files.HELD_OUT: "held_out"}
 _FORBIDDEN = re.compile(r"[^\w\-. :/]", re.ASCII)
@@ -68,11 +68,12 @@ class Number:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A partition that a run has read, with what of it for.
+    """A partition that a run has read.
 
-    :ivar digest: id of its manifest, which is another one when its text has changed.
-    :ivar source: where the manifest lies, JSON.
-    :ivar profile: its counts, JSON.
+    :ivar digest: id of its manifest, which changes with its text.
+    :ivar source: address of the manifest, as JSON.
+    :ivar profile: its counts, as JSON.
+    :ivar context: what the run has read it for, such as training or replay.
     """
 
     name: str
@@ -84,7 +85,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """A run as it is at this moment.
+    """The current state of a run.
 
     :ivar until: time of the newest record of its training; empty: there is none.
     """
@@ -101,12 +102,12 @@ class RunFacts:
 
 
 def read_run(run: RunLayout, record: RunRecord, outcome: RunOutcome | None, since: str) -> RunFacts:
-    """Return what is known of a run.
+    """Return the known facts about a run.
 
-    :param since: time of the newest record of its training that MLflow has; empty: none. Of a run
-        that has ended all are returned: what MLflow has already, it keeps once.
+    :param since: time of the newest record of its training that MLflow has; empty: none. For an
+        ended run all records are returned: MLflow stores repeated ones only once.
     :raises FormatError: a file of the run is damaged.
-    :raises BadDataError: a record of its training is.
+    :raises BadDataError: a record of its training is damaged.
     """
     records = metric_files.read(run.training.metrics)
     new = [one for one in records if outcome or one["time"] > since]
@@ -128,12 +129,12 @@ def read_run(run: RunLayout, record: RunRecord, outcome: RunOutcome | None, sinc
 
 
 def milliseconds(time: datetime) -> int:
-    """Return a time as MLflow keeps it."""
+    """Return a time in milliseconds since 1970, as MLflow stores it."""
     return round(time.timestamp() * 1000)
 
 
 def metric_name(name: str) -> str:
-    """Return a name that MLflow takes: letters, digits, and a few signs."""
+    """Return a name that MLflow accepts: letters, digits, and a few other characters."""
     return _FORBIDDEN.sub("_", name)
 
 
@@ -165,7 +166,7 @@ def _training(record: metric_files.Record) -> Iterator[Number]:
 
 
 def _evaluation(run: RunLayout, plan: RunPlan, outcome: RunOutcome) -> list[Number]:
-    """Return the comparison that decided, of candidates that were rejected, too."""
+    """Return the metrics of the comparison that decided, also of rejected candidates."""
     report = EvaluationReport.load_or_none(run.evaluation(plan.parent_version))
     verdict = Verdict.load_or_none(run.verdict(plan.parent_version))
     result = TrainingResult.load_or_none(run.training.result)
@@ -194,7 +195,7 @@ def _tags(
     }
     if plan is not None:
         tags[f"{TAG}parent_version"] = plan.parent_version or ""
-    # An outcome is removed when a person lets a run go on: then nothing of it may be left.
+    # When a person resumes a run, its outcome is removed: then these tags must be emptied.
     tags |= {
         f"{TAG}outcome": str(outcome.outcome) if outcome else "",
         f"{TAG}version_id": (outcome.version_id or "") if outcome else "",
@@ -215,7 +216,7 @@ def _datasets(plan: RunPlan) -> list[Dataset]:
     found = []
     for (partition, uri), words in contexts.items():
         manifest = PartitionManifest.load_or_none(uri)
-        # What retention has removed is still named in the run's folder in the store.
+        # The plan may name a manifest that retention has removed.
         if manifest is not None:
             found.append(_dataset(partition, uri, manifest, ", ".join(words)))
     return found

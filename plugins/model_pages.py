@@ -15,7 +15,7 @@ from hooks.addresses import PAGES, SITE, page_path
 
 
 async def pages_app(scope: Any, receive: Any, send: Any) -> None:
-    """Pass a request on to the application, which is made at the first one."""
+    """Pass a request on to the application, which is created on the first request."""
     from pages.routes import application
 
     await application()(scope, receive, send)
@@ -25,7 +25,7 @@ APPS = [{"app": pages_app, "url_prefix": PAGES, "name": "Model pages"}]
 
 
 def views(site: Path = SITE) -> list[dict[str, str]]:
-    """Return what Airflow's UI links to."""
+    """Return the links that Airflow's UI shows, with the documentation if it is built."""
     return [*VIEWS, DOCUMENTATION] if site.is_dir() else VIEWS
 
 

@@ -1,15 +1,16 @@
-"""Keeps the notes of runs, which Airflow shows in its lists, and tells runs what no task can ask.
+"""Writes the notes of runs, which Airflow shows in its lists, and passes facts to their tasks.
 
 Tasks cannot set the note of their run. They leave its text as an XCom, and a listener copies it
-when the run's state changes: in the scheduler, or in the API server where a person has changed it.
-It asks Airflow's own database and nothing else, least of all a bucket: the scheduler's loop waits
-for it. What goes wrong is undone alone, by a savepoint: the run's end does not depend on its note.
+when the run's state changes: in the scheduler, or in the API server if a person changed the state.
+The listener queries Airflow's own database and nothing else, least of all a bucket, because it
+blocks the scheduler's loop. A savepoint confines its failures: the end of a run does not depend on
+the note.
 
-The other way round, the listener leaves XComs about what no task can ask: who has ended the run by
-hand, and which runs belong to its backfill. A run that a person has marked as failed stays failed:
-Airflow lets its teardowns go on, and by their success alone would make it a success.
+In the other direction, the listener leaves XComs that answer what no task can ask: who ended the
+run by hand, and which runs belong to its backfill. A run that a person marked as failed stays
+failed: Airflow still runs its teardowns, and their success alone would make the run a success.
 
-Airflow executes this file in each of its components, so it imports nothing heavy.
+Every Airflow component executes this file, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from airflow.plugins_manager import AirflowPlugin
 from hooks.notes import BACKFILL, ENDED_BY, FIRST_TASK, LAST_TASK, NOTE
 
 DAG_IDS = ("bert_repretraining", "bert_finetuning")
-"""DAGs whose runs get notes. In an Airflow that others use too, theirs are left alone."""
+"""DAGs whose runs get notes. In a shared Airflow, the DAGs of others are left alone."""
 
 WRITER = "bert-repretraining"
-"""As the author of a note, by which a note of ours is told from a person's."""
+"""Author of our notes, which distinguishes them from a person's."""
 
 SEPARATOR = "\n\n---\n\n"
-"""Between our note and that of a person, which stays."""
+"""Between our note and a person's note, which is kept."""
 
 MAX_NOTE = 1000
-"""Characters that Airflow's database keeps."""
+"""Most characters of a note that Airflow's database stores."""
 
 MAX_LOCK_WAIT, MAX_STATEMENT = "1s", "2s"
-"""For which the scheduler's loop may wait for a row and for a query, as PostgreSQL writes it."""
+"""How long the scheduler's loop may wait for a row lock and for a query, in PostgreSQL's syntax."""
 
 _BY_HAND = "manually set"
-"""Of Airflow's own message when a person sets a run's state."""
+"""Part of Airflow's own message when a person sets a run's state."""
 
 _SOMEBODY = "a person"
 
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 
 @hookimpl
 def on_dag_run_running(dag_run: Any, msg: str) -> None:
-    """Tell a run of a backfill which other runs that has. Who ended it before is forgotten."""
+    """Forget who ended the run before; if it belongs to a backfill, leave the backfill's runs."""
     if dag_run.dag_id in DAG_IDS:
         _in_savepoint(dag_run, _begin)
 
@@ -64,15 +65,15 @@ def on_dag_run_success(dag_run: Any, msg: str) -> None:
 
 @hookimpl
 def on_dag_run_failed(dag_run: Any, msg: str) -> None:
-    """Write the note of a run that has ended, or is about to because a person says so."""
+    """Write the note of a run that has ended, or that a person is ending."""
     _note_end(dag_run, msg, "failed")
 
 
 def joined_note(ours: str, known: str | None, author: str | None) -> str:
-    """Return our note with what a person wrote below it.
+    """Return our note with a person's text kept below it.
 
-    :param known: the note as it is.
-    :param author: who wrote that.
+    :param known: the current note.
+    :param author: who wrote the current note.
     """
     if known is None or (author == WRITER and SEPARATOR not in known):
         theirs = ""
@@ -90,11 +91,11 @@ def _note_end(dag_run: Any, msg: str, state: str) -> None:
     if dag_run.dag_id not in DAG_IDS:
         return
     if _BY_HAND in msg:
-        # Of a run whose teardowns are to come Airflow has not changed the state yet.
+        # While the run's teardowns are still to come, Airflow has not changed its state yet.
         _in_savepoint(dag_run, partial(_leave_person, state=state))
         _in_savepoint(dag_run, _note_person)
     else:
-        # How the run ends comes first: its note may fail.
+        # The run's state comes first: writing the note may fail.
         _in_savepoint(dag_run, partial(_keep_failed, state=state))
         _in_savepoint(dag_run, _note_left)
 
@@ -108,7 +109,7 @@ def _in_savepoint(dag_run: Any, act: Any) -> None:
         return
     try:
         # A savepoint of the connection and not of the session: the scheduler forbids its sessions
-        # to commit, and takes the end of their savepoints for a commit.
+        # to commit, and mistakes the end of their savepoints for a commit.
         connection = session.connection()
         with connection.begin_nested(), _short_waits(connection):
             act(connection, dag_run)
@@ -119,10 +120,10 @@ def _in_savepoint(dag_run: Any, act: Any) -> None:
 
 @contextmanager
 def _short_waits(connection: Any) -> Iterator[None]:
-    """Give up a note whose rows somebody else has locked, and queries that take long.
+    """Limit how long the note may wait for locked rows and for slow queries.
 
-    Such a lock may last as long as a session that is idle in its transaction. What fails is rolled
-    back to the savepoint, and the limits with it.
+    A lock may last as long as a session that is idle in its transaction. A failure rolls back to
+    the savepoint, which also resets the limits.
     """
     if connection.dialect.name != "postgresql":
         yield
@@ -140,7 +141,7 @@ def _limit(connection: Any, limits: dict[str, Any]) -> None:
 
 
 def _keep_failed(connection: Any, dag_run: Any, *, state: str) -> None:
-    """Let a run stay failed that a person has marked so, whatever its teardowns came to."""
+    """Keep a run failed that a person marked as failed, whatever its teardowns' outcome."""
     left = _newest(connection, dag_run, ENDED_BY)
     if left is not None and left[0]["state"] == "failed" != state:
         from airflow.utils.state import DagRunState
@@ -149,7 +150,7 @@ def _keep_failed(connection: Any, dag_run: Any, *, state: str) -> None:
 
 
 def _note_left(connection: Any, dag_run: Any) -> None:
-    """Copy what a task has left, unless a person came after it."""
+    """Copy the note that a task left, unless a person ended the run after that."""
     left = _newest(connection, dag_run, ENDED_BY)
     text = _newest(connection, dag_run, NOTE)
     if text is not None and text[0] and (left is None or left[1] < text[1]):
@@ -172,19 +173,19 @@ def _newest(connection: Any, dag_run: Any, key: str) -> Any:
 
 
 def _leave_person(connection: Any, dag_run: Any, *, state: str) -> None:
-    """Leave who has ended the run, and as what, for the task that records how it ended."""
+    """Leave an XCom with who ended the run, in which state, for the task that records its end."""
     try:
         with connection.begin_nested():
             person = _person(connection, dag_run)
     except Exception:
-        # That the run stays failed must not depend on a table of a million lines.
+        # Keeping the run failed must not depend on a table with a million rows.
         log.exception("Nobody can say who has ended run %s", dag_run.run_id)
         person = _SOMEBODY
     _leave(connection, dag_run, FIRST_TASK, ENDED_BY, {"name": person, "state": state})
 
 
 def _note_person(connection: Any, dag_run: Any) -> None:
-    """Note who has ended the run."""
+    """Write into the note who ended the run."""
     left = _newest(connection, dag_run, ENDED_BY)
     if left is not None:
         about = _newest(connection, dag_run, NOTE)

@@ -1,14 +1,14 @@
-"""Sends runs as OpenTelemetry traces, if the environment says where to; else it does nothing.
+"""Sends runs as OpenTelemetry traces if the environment sets an endpoint; else does nothing.
 
-Where to is what ``OTEL_EXPORTER_OTLP_ENDPOINT`` or ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`` says.
+The endpoint is ``OTEL_EXPORTER_OTLP_ENDPOINT`` or ``OTEL_EXPORTER_OTLP_TRACES_ENDPOINT``.
 
-Tasks are told by Airflow's own records when their run has ended: in the scheduler, which hands what
-it has read to a thread and goes on. What only a task's process can know, that tells: which modules
-it has run, and, once its TPUs are gone, what their time was spent on. A run's end does not depend
-on it, and waits for a receiver that does not answer only as long as a task may
-(``OTEL_EXPORTER_OTLP_TIMEOUT``).
+The spans of tasks are made from Airflow's own records when the run has ended: the scheduler reads
+them, hands them to a thread and goes on. A task's process sends the spans that only it can know:
+which modules it ran and, once its TPUs are gone, what their time was spent on. The end of a run
+does not depend on this; for a receiver that does not answer, only a task waits, at most
+``OTEL_EXPORTER_OTLP_TIMEOUT``.
 
-Airflow executes this file in each of its components, so it imports nothing heavy.
+Every Airflow component executes this file, so it imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
 DAG_IDS = ("bert_repretraining", "bert_finetuning")
-"""DAGs whose runs are sent. In an Airflow that others use too, theirs are left alone."""
+"""DAGs whose runs are sent. In a shared Airflow, the DAGs of others are left alone."""
 
 log = logging.getLogger(__name__)
 
 
 @hookimpl
 def on_task_instance_success(previous_state: Any, task_instance: Any) -> None:
-    """Tell what a task has run, and what TPUs that it has given back spent their time on."""
+    """Send spans of the modules a task ran, and of the time of TPUs that it deleted."""
     _task_ended(task_instance)
 
 
 @hookimpl
 def on_task_instance_failed(previous_state: Any, task_instance: Any, error: Any) -> None:
-    """Tell what a task has run before it failed."""
+    """Send spans of the modules that a task ran before it failed."""
     _task_ended(task_instance)
 
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:
-    """Tell the tasks of a run that has ended."""
+    """Send the spans of the tasks of a run that has ended."""
     _run_ended(dag_run, "success")
 
 
 @hookimpl
 def on_dag_run_failed(dag_run: Any, msg: str) -> None:
-    """Tell the tasks of a run that has ended."""
+    """Send the spans of the tasks of a run that has ended."""
     _run_ended(dag_run, "failed")
 
 
 def _task_ended(task_instance: Any) -> None:
-    # Where a person marks a task, in the API server, no task is at hand.
+    # When a person marks a task, in the API server, there is no task object.
     task = getattr(task_instance, "task", None)
     if task is None or task_instance.dag_id not in DAG_IDS or not _is_on():
         return
@@ -91,7 +91,7 @@ def _run_ended(dag_run: Any, state: str) -> None:
     try:
         from airflow.configuration import conf
 
-        # Of a run that a person ends the teardowns are still to come.
+        # If a person ends a run, its teardowns are still to come.
         if dag_run.end_date is None or conf.getboolean("traces", "otel_on", fallback=False):
             return
         from operators import traces
@@ -141,7 +141,7 @@ def _read_run(dag_run: Any, state: str) -> list[Any]:
 
 
 def _is_on() -> bool:
-    """Return whether the environment says that traces are sent, and where to."""
+    """Return whether the environment turns OTLP traces on and sets an endpoint."""
     names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     is_disabled = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     exporters = (os.environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")

@@ -14,22 +14,22 @@ from pipeline_config.docs_table import limits
 from pipeline_config.requests import form_sections
 
 _SHOWN = ("description", "enum", "examples", "items", "section", "title", "type")
-"""What a param's schema says: what kind of field it is, and its words. It has no limits: Airflow's
-fields put a number that is out of them to the nearest, and cut a text off, both without a word.
-``validate`` refuses what is out of its limits, with all reasons at once."""
+"""Schema keywords that a param keeps: the kind of field and its texts, but no limits. Airflow's
+fields silently clamp a number that is out of limits and truncate a text. ``validate`` refuses
+values that are out of limits, with all reasons at once."""
 
 
 def trigger_form(
     defaults: PipelineConfig | FinetuningConfig, locked: Iterable[str] = ()
 ) -> dict[str, Param]:
-    """Return one DAG param per setting, named ``section.name``: what is usual first.
+    """Return one DAG param per setting, named ``section.name``, the usual settings first.
 
-    What only the installation sets has no field: a run that changes it is refused.
+    Settings that only the installation may set have no field: a run that changes one is refused.
 
-    Airflow checks types and choices when a run is triggered. Limits, rules that join settings, and
-    unknown names are checked by the run's first task.
+    Airflow checks types and choices when a run is triggered. The run's first task checks limits,
+    rules across settings, and unknown names.
 
-    :param defaults: what the form shows before anything is typed.
+    :param defaults: values that the form shows at first.
     :param locked: patterns of further settings without a field.
     """
     values = defaults.model_dump(mode="json")
@@ -50,12 +50,12 @@ def trigger_form(
 
 
 def _help(schema: dict[str, Any], value: Any) -> str:
-    """Return what a field means, its limits, its default, and the preset's value if it differs.
+    """Return a field's meaning, limits and default, and the preset's value if it differs.
 
-    The form shows no value but the present one.
+    The form itself shows only the current value.
     """
     parts = [schema["description"]]
-    # A choice shows what there is to choose from.
+    # A choice field shows its options itself.
     if "enum" not in schema and (allowed := limits(schema)):
         parts.append(f"Limits: {allowed.replace('`', '')}.")
     default = schema.get("default")
@@ -73,26 +73,26 @@ def _words(value: Any) -> str:
 
 
 def _param_schema(name: str, schema: dict[str, Any], value: Any) -> dict[str, Any]:
-    """Turn a field's JSON schema into what the form understands."""
+    """Convert a field's JSON schema to the subset that the form understands."""
     wanted = schema | {"title": name}
     # Pydantic writes "text or nothing" as anyOf; the form knows only a list of types.
     kinds = [option["type"] for option in wanted.get("anyOf", [wanted])]
     if kinds == ["array"]:
         items = wanted.pop("items")
-        # With examples the form offers them to choose from; else it shows one line per item. Of
-        # numbers it would make an editor for JSON, which shows the list again that was deleted.
+        # With examples the form offers them as choices; else it shows one line per item. For
+        # numbers it would make a JSON editor, which restores a list that was deleted.
         if items["type"] == "string":
             wanted["items"] = {key: items[key] for key in ("type", "enum") if key in items}
         if "enum" in items:
             wanted["examples"] = items["enum"]
     elif {"integer", "number"} & {*kinds}:
-        # Airflow's field for numbers makes 19 of 1e9 without a word, so they have one for text,
-        # which validate reads numbers of. Of several types Airflow makes a large field, unless
-        # there are examples, which a field for text offers.
+        # Airflow's number field silently turns 1e9 into 19, so numbers get a text field, from
+        # which validate parses them. For several types Airflow makes a large field unless there
+        # are examples, which a text field offers.
         kinds = ["string", *(kind for kind in kinds if kind != "string")]
         wanted["examples"] = [] if value is None else [str(value)]
-    # A field that knows no null gets an asterisk: it must not be left empty. A list may be, and
-    # a switch cannot.
+    # A field without null gets an asterisk: it must not be left empty. A list may be empty, and a
+    # switch cannot be.
     if kinds == ["boolean"] or (kinds == ["array"] and not wanted.get("minItems")):
         kinds.append("null")
     wanted["type"] = kinds[0] if len(kinds) == 1 else kinds
@@ -100,9 +100,9 @@ def _param_schema(name: str, schema: dict[str, Any], value: Any) -> dict[str, An
 
 
 def whole(pattern: str) -> str:
-    r"""Return a pattern of a form whose ``$`` is the end of the text and nothing before it.
+    r"""Return a form's pattern changed so that ``$`` matches only at the very end of the text.
 
-    Airflow's check is Python's ``re``, where ``$`` is also before a line break at the end. The
-    form's is a browser's, which knows no ``\Z``; both know this.
+    Airflow checks with Python's ``re``, where ``$`` also matches before a trailing line break. The
+    form checks in a browser, which knows no ``\Z``; both understand this pattern.
     """
     return re.sub(r"\$$", r"$(?!\\n)", pattern)

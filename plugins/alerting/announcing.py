@@ -1,4 +1,4 @@
-"""What callbacks and the watch share: where alerts go, and links into Airflow."""
+"""Delivers new alerts and makes links into Airflow, for callbacks and the watch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tpu_lifecycle.service.backend import TpuState
 def tpu_of(reservation: OpenReservation, record: AttemptRecord) -> TpuState | None:
     """Return the state of an attempt's TPU; None when the service cannot be asked now.
 
-    Asked through the installation's connection, ``REPRETRAIN_GCP_CONN_ID``.
+    Uses the installation's connection, ``REPRETRAIN_GCP_CONN_ID``.
     """
-    # Imported late: Google's provider is slow to load, and few passes have to ask.
+    # Imported late: Google's provider is slow to load, and few passes need it.
     from hooks.tpu import TpuHook
 
     try:
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 
 def channels() -> list[ConnectionChannel]:
-    """Return what ``REPRETRAIN_ALERT_CONN_IDS`` names."""
+    """Return a channel for each connection in ``REPRETRAIN_ALERT_CONN_IDS``."""
     return [ConnectionChannel(conn_id) for conn_id in load_settings().alert_conn_ids]
 
 
 def announce(store: StoreLayout, alert: Alert | None) -> None:
-    """Tell of a new alert through every channel; what fails is left to the watch.
+    """Deliver a new alert through every channel; the watch retries failed deliveries.
 
-    :param alert: None: there was one already, and nothing is to be told.
+    :param alert: None: the alert existed already, and nothing is sent.
     """
     if alert is None:
         return
@@ -54,7 +54,7 @@ def announce(store: StoreLayout, alert: Alert | None) -> None:
 
 
 def run_link(dag_id: str, run_id: str, task_id: str | None = None) -> str:
-    """Return the page of a DAG run, or of a task of it, in Airflow."""
+    """Return the address of the page of a DAG run, or of one of its tasks, in Airflow."""
     from airflow.sdk.configuration import conf
 
     base = conf.get("api", "base_url", fallback="http://localhost:8080").rstrip("/")
@@ -63,5 +63,5 @@ def run_link(dag_id: str, run_id: str, task_id: str | None = None) -> str:
 
 
 def answer_link(dag_id: str, run_id: str) -> str:
-    """Return the page of a DAG run at which a person answers what the run asks."""
+    """Return the address of the page where a person answers a DAG run's question."""
     return f"{run_link(dag_id, run_id)}/required_actions"

@@ -1,8 +1,8 @@
-"""What Airflow calls when a task or a run failed.
+"""Callbacks that Airflow calls when a task or a run has failed.
 
 Airflow may call twice, in two processes; after a lost heartbeat it calls in the DAG processor. The
-alert's file is created once, so one of them tells. When a person ends a run Airflow calls nobody:
-then the watch finds it.
+alert's file is created once, so only one of the calls notifies people. When a person ends a run,
+Airflow calls no callback, and the watch finds the run.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from pipeline_store.layout import StoreLayout
 from trained_models.errors import UserError
 
 _OWN = (ConfigError, FormatError, RegistryError, UserError)
-"""Errors of the pipeline's own whose messages name settings, files and versions, and no text."""
+"""The pipeline's own errors, whose messages name settings, files and versions but quote no text."""
 
 log = logging.getLogger(__name__)
 
 
 def task_failed(context: Any) -> None:
-    """Tell that a task failed for good. For ``on_failure_callback`` of tasks."""
+    """Raise an alert for a task that failed for good. For ``on_failure_callback`` of tasks."""
     settings, ti = load_settings(), context["ti"]
     store = StoreLayout(settings.store_uri)
     error = context.get("exception")
@@ -48,10 +48,10 @@ def task_failed(context: Any) -> None:
     link = run_link(ti.dag_id, ti.run_id, ti.task_id)
     run = AlertedRun(ti.dag_id, ti.run_id, link, cleared)
     if error is None and has_failure_alert(store, run, RUN_FAILURES):
-        # The heartbeat was lost and Airflow calls when the run has ended already: somebody else
-        # saw that first, and this call knows no more.
+        # The heartbeat was lost and Airflow calls when the run has ended already: another alert
+        # was first, and this call knows no more.
         return
-    # Each instance of a mapped task is told.
+    # Each instance of a mapped task gets an alert of its own.
     name = ti.task_id if ti.map_index < 0 else f"{ti.task_id}[{ti.map_index}]"
     alert = raise_about_run(
         store,
@@ -68,7 +68,7 @@ def task_failed(context: Any) -> None:
 
 
 def run_failed(context: Any) -> None:
-    """Tell that a run failed, unless a task of it told so. For ``on_failure_callback`` of DAGs."""
+    """Raise an alert for a failed run unless it has one. For ``on_failure_callback`` of DAGs."""
     dag_id, run_id = context["dag"].dag_id, context["run_id"]
     try:
         failed = tuple(failed_tasks(dag_id, run_id))
@@ -85,12 +85,12 @@ def run_failed(context: Any) -> None:
 
 
 def run_was_ended(context: Any, *, summary: str, reason: str) -> None:
-    """Tell that a run failed, unless somebody is told already.
+    """Raise an alert for a failed run unless it has one.
 
-    A run's last task that knows why tells it itself, and not when Airflow calls: it calls for the
-    task and for the run, in two processes, and only the task knows who has ended the run.
+    The run's last task calls this itself instead of leaving it to Airflow's callbacks. Airflow
+    calls for the task and for the run, in two processes, and only the task knows who ended the run.
 
-    :param context: of that task.
+    :param context: the context of that task.
     """
     _run_was_ended(ended_run(context), summary=summary, reason=reason)
 
@@ -125,7 +125,7 @@ def _run_was_ended(run: AlertedRun, *, summary: str, reason: str) -> None:
 def _cleared_by_now(context: Any) -> int | None:
     """Return how often the run of a task was cleared. For calls in the task's own process.
 
-    What the task was told when it began is old if another task was cleared since.
+    The count in the task's context is out of date if another task was cleared since.
     """
     run = context["dag_run"]
     try:
@@ -136,13 +136,13 @@ def _cleared_by_now(context: Any) -> int | None:
 
 
 def _times_cleared(context: Any) -> int | None:
-    """Return how often a run was cleared, as Airflow says when it calls; None: it does not."""
+    """Return how often a run was cleared, by the callback's context; None: it does not say."""
     run = context.get("dag_run")
     return None if run is None else run.clear_number or 0
 
 
 def maintenance_failed(context: Any) -> None:
-    """Tell that a DAG that looks after others failed; once a day. For DAGs that run often."""
+    """Raise an alert for a failed maintenance DAG, at most one a day. For DAGs that run often."""
     store = StoreLayout(load_settings().store_uri)
     dag_id, run_id = context["dag"].dag_id, context["run_id"]
     alert = raise_about_installation(
@@ -166,11 +166,11 @@ def _remedy(error: Any) -> str:
 def describe(error: Any, *, with_text: bool) -> str:
     """Return why a task failed.
 
-    The message of an exception may quote corpus text, such as a job's last words. What the
-    pipeline itself has stopped, or finds damaged, is told as it says it, and of failures of TPU
-    tasks the first line, which is its own too.
+    The message of an exception may quote corpus text, such as a job's last log line. Messages of
+    the pipeline's own errors are quoted in full. For failures of TPU tasks only the first line is
+    quoted, which is the pipeline's own too.
 
-    :param error: the exception; None: Airflow does not say, as after a lost heartbeat.
+    :param error: the exception; None: Airflow gives none, as after a lost heartbeat.
     :param with_text: whether text may be quoted.
     """
     if error is None:

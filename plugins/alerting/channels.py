@@ -1,4 +1,4 @@
-"""Ways to tell somebody: Airflow connections, by their type, through the providers' own code.
+"""Channels for alerts: Airflow connections, used through the code of their providers.
 
 | type of connection | sent by | where to |
 |---|---|---|
@@ -22,42 +22,43 @@ from pipeline_alerts.delivery import ChannelError
 from pipeline_alerts.messages import Message
 
 TIMEOUT_SECONDS = 20
-"""For an answer, unless the connection's extra field ``timeout`` says otherwise."""
+"""How long to wait for an answer, unless the connection's extra field ``timeout`` is set."""
 
 MAX_ERROR = 500
-"""Characters of an error that are kept."""
+"""Most characters of an error that are kept."""
 
 _LEAST_SECRET = 4
-"""Characters; what is shorter would blank out words of the error."""
+"""Fewest characters of a secret that is masked; shorter ones would mask words of the error."""
 
 _LEAST_TOKEN = 16
-"""Characters of a part of an address; what is shorter would blank out words of all logs."""
+"""Fewest characters of a masked part of an address; shorter ones would mask words in all logs."""
 
 
 @dataclass(frozen=True)
 class ConnectionChannel:
-    """Sends through one Airflow connection, looked up when it is used.
+    """A channel that sends through one Airflow connection, which it looks up on each use.
 
-    A connection that is missing or of another type so fails by itself, and no other one with it.
+    A connection that is missing or of the wrong type therefore fails alone.
     """
 
     conn_id: str
 
     def send(self, message: Message) -> None:
-        """Send, and return when the receiving server has taken it.
+        """Send the message, and return when the receiving server has accepted it.
 
-        :raises ChannelError: it has not; the text holds nothing secret of the connection.
+        :raises ChannelError: the server did not accept it; the text holds none of the connection's
+            secrets.
         """
         secrets: list[str] = []
         try:
             connection = BaseHook.get_connection(self.conn_id)
             secrets = list(_secrets(connection))
             for token in _tokens(connection):
-                # Airflow masks passwords and such by itself, but not addresses.
+                # Airflow masks passwords and the like by itself, but not addresses.
                 mask_secret(token)
             _sender(connection)(connection, message)
         except Exception as error:  # noqa: BLE001 - each provider has errors of its own
-            # Not as its cause: what the provider raised may quote the secret.
+            # Without its cause: the provider's exception may quote the secret.
             raise ChannelError(_redacted(f"{type(error).__name__}: {error}", secrets)) from None
 
 
@@ -71,8 +72,8 @@ def _sender(connection: Any) -> Callable[[Any, Message], None]:
     return senders[connection.conn_type]
 
 
-# What is sent may quote logs. Notifiers are not called but told to `notify`: calling them would
-# take the text for a template, and run what stands in it.
+# Messages may quote logs. Notifiers are used through `notify` and not called: a call would render
+# the text as a template, and so execute what stands in it.
 
 
 def _send_mail(connection: Connection, message: Message) -> None:
@@ -85,7 +86,7 @@ def _send_mail(connection: Connection, message: Message) -> None:
                 f"Connection {connection.conn_id!r} has no {name!r} in its extra fields; alerts "
                 "need both from_email and to, an address or several with commas."
             )
-    # The same mail twice has the same id, by which mail programs show it once.
+    # A mail that is sent twice has the same id, so mail programs show it once.
     unique = re.sub(r"[^A-Za-z0-9.-]", "-", message.key)
     LetterNotifier(
         text=message.text,
@@ -114,7 +115,7 @@ def _send_slack(connection: Connection, message: Message) -> None:
 def _send_http(connection: Connection, message: Message) -> None:
     from airflow.providers.http.hooks.http import HttpHook
 
-    # A redirected POST becomes a GET, which tells nobody anything.
+    # A redirected POST becomes a GET, which delivers nothing.
     options: dict[str, Any] = {"allow_redirects": False}
     if "timeout" not in connection.extra_dejson:
         options["timeout"] = TIMEOUT_SECONDS
@@ -134,19 +135,19 @@ def _addresses(connection: Connection) -> Iterator[SplitResult]:
 
 
 def _tokens(connection: Connection) -> Iterator[str]:
-    """Yield what in a connection's address is long enough to be a key of a webhook."""
+    """Yield the parts of a connection's addresses that are long enough to be a webhook key."""
     for address in _addresses(connection):
         parts = [*address.path.split("/"), address.query, address.password or ""]
         yield from (part for part in parts if len(part) >= _LEAST_TOKEN)
 
 
 def _secrets(connection: Connection) -> Iterator[str]:
-    """Yield what of a connection must not be shown, longest first."""
+    """Yield the secrets of a connection, longest first."""
     found = {connection.password or ""}
     for address in _addresses(connection):
         found |= {address.path, address.path.strip("/"), address.query, address.password or ""}
     found |= {str(value) for value in connection.extra_dejson.values() if isinstance(value, str)}
-    # Neither an address nor the name of a way to log in is secret, and errors are about them.
+    # Neither mail addresses nor the authentication type are secret, and errors name them.
     extra = connection.extra_dejson
     found -= {str(extra.get(name)) for name in ("to", "from_email", "auth_type", "ssl_context")}
     yield from sorted((s for s in found if len(s) >= _LEAST_SECRET), key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""Mail with a text beside the HTML, through the SMTP provider's own notifier and hook."""
+"""Sends mail with a plain text part and an HTML part, by the SMTP provider's notifier and hook."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 
 
 class LetterHook(SmtpHook):
-    """Sends the HTML as an alternative to a text, for readers that show no HTML.
+    """A hook that sends the HTML as an alternative to plain text, for readers without HTML.
 
-    :param text: the text.
+    :param text: the plain text.
     """
 
     def __init__(self, text: str, **kwargs: Any) -> None:
@@ -26,15 +26,15 @@ class LetterHook(SmtpHook):
             *args, **kwargs | {"mime_subtype": "alternative"}
         )
         html = message.get_payload()
-        # Of alternatives the last is the best one.
+        # Mail programs prefer the last alternative.
         message.set_payload([MIMEText(self._text, "plain", "utf-8"), *html])
         return message, recipients
 
 
 class LetterNotifier(SmtpNotifier):
-    """The provider's notifier, with a text beside the HTML.
+    """The provider's notifier, with plain text in addition to the HTML.
 
-    :param text: the text.
+    :param text: the plain text.
     """
 
     def __init__(self, text: str, **kwargs: Any) -> None:
@@ -43,5 +43,5 @@ class LetterNotifier(SmtpNotifier):
 
     @cached_property
     def hook(self) -> SmtpHook:
-        """Return the hook that makes both parts."""
+        """Return the hook that builds both parts."""
         return LetterHook(self._text, smtp_conn_id=self.smtp_conn_id, auth_type=self.auth_type)

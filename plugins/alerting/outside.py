@@ -1,9 +1,9 @@
-"""Looks from outside of Airflow whether anything stands still, and tells.
+"""Checks from outside of Airflow whether anything has stalled, and delivers alerts.
 
-``python -m pipeline_alerts watch-status --deliver`` runs this: it asks the TPU service, too, and
-delivers every alert that is pending. Airflow need not run, only be installed: connections are read
-from the environment (``AIRFLOW_CONN_...``) or from the secrets backend of its configuration. It
-exits with 1 when something stands still, or could not be looked at or delivered.
+``python -m pipeline_alerts watch-status --deliver`` runs this: it also asks the TPU service, and
+delivers every pending alert. Airflow must be installed but need not run: connections are read from
+the environment (``AIRFLOW_CONN_...``) or from the secrets backend of its configuration. It exits
+with 1 when something has stalled, or when a check or a delivery failed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOBODY = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Look and tell; return the exit code."""
+    """Check, deliver alerts and return the exit code."""
     arguments, settings = _parser().parse_args(argv), load_settings()
     store = StoreLayout(arguments.store)
     outside = Outside(

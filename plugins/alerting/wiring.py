@@ -1,8 +1,8 @@
-"""Arguments that DAGs have in common: when and how often their tasks run, who hears of failures.
+"""Common arguments of DAGs: start date, retries of their tasks, and alerts on failure.
 
-``DAG(..., **dag_defaults(owner, **task_alerting()), **run_alerting())`` for the DAG of the runs,
-and ``DAG(..., **dag_defaults(owner), **maintenance_alerting())`` for one that runs often and looks
-after others.
+Use ``DAG(..., **dag_defaults(owner, **task_alerting()), **run_alerting())`` for the DAG of the
+runs, and ``DAG(..., **dag_defaults(owner), **maintenance_alerting())`` for a maintenance DAG that
+runs often.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from alerting import callbacks
 def dag_defaults(
     owner: str, *, retry_delay: timedelta = timedelta(seconds=30), **of_tasks: Any
 ) -> dict[str, Any]:
-    """Return arguments of a DAG: no run for what lies in the past, three tries of each task.
+    """Return arguments of a DAG: no catch-up of past runs, three tries of each task.
 
-    :param of_tasks: further arguments of each task.
+    :param of_tasks: further default arguments of the tasks.
     """
     return {
         "start_date": pendulum.datetime(2026, 1, 1, tz="UTC"),
@@ -30,19 +30,19 @@ def dag_defaults(
 
 
 def run_alerting() -> dict[str, Any]:
-    """Return arguments of a DAG: a failed run is told.
+    """Return arguments of a DAG that alert on a failed run.
 
-    That a run is overdue is found by the watch. Airflow's own deadlines are not used: in 3.3.2,
-    clearing a task of a run that has one (``DAGRUN_QUEUED_AT``) answers 500.
+    The watch finds overdue runs. Airflow's own deadlines are not used: in 3.3.2, clearing a task of
+    a run with a deadline (``DAGRUN_QUEUED_AT``) answers HTTP 500.
     """
     return {"on_failure_callback": callbacks.run_failed}
 
 
 def task_alerting() -> dict[str, Any]:
-    """Return arguments of tasks: one that failed for good is told."""
+    """Return arguments of tasks that alert on a task that failed for good."""
     return {"on_failure_callback": callbacks.task_failed}
 
 
 def maintenance_alerting() -> dict[str, Any]:
-    """Return arguments of a DAG: a failed run is told, once a day."""
+    """Return arguments of a DAG that alert on a failed run, at most once a day."""
     return {"on_failure_callback": callbacks.maintenance_failed}

@@ -1,4 +1,4 @@
-"""Addresses of Airflow and of our pages in it, as links in its UI say them: paths on its host."""
+"""Addresses of Airflow and of our pages in it, as paths on its host for links in its UI."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ PAGES = "/repretraining"
 """Where Airflow mounts the pages."""
 
 SITE = Path(__file__).resolve().parents[2] / "site"
-"""The documentation, where it is built: ``site_dir`` of mkdocs.yml, beside the code."""
+"""Folder of the built documentation: ``site_dir`` of mkdocs.yml, next to the code."""
 
 
 def airflow_path() -> str:
-    """Return the path below which Airflow lies on its host; mostly empty."""
+    """Return the path prefix of Airflow on its host; usually empty."""
     return urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
 
 
 def page_path(page: str, **query: str) -> str:
-    """Return the address of one of our pages; what Airflow mounts lies below its own path too."""
+    """Return the address of one of our pages, below Airflow's own path prefix."""
     words = f"?{urlencode(query)}" if query else ""
     return f"{airflow_path()}{PAGES}/{page}{words}"

@@ -1,4 +1,4 @@
-"""What Airflow says about DAG runs, asked from inside a task or a trigger."""
+"""Queries Airflow about DAG runs from inside a task or a trigger."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NOT_FOUND = 404
 def is_under_way(dag_id: str, run_id: str) -> bool:
     """Return whether a DAG run is running.
 
-    One that has ended is not, nor is one that was deleted, or that a person cleared and that is
-    queued: it begins anew.
+    False for a run that has ended or was deleted, and for one that a person cleared and that is
+    queued to start over.
 
     :raises AirflowRuntimeError: Airflow does not answer.
     """
-    # Imported when asked: DAG files import this module, and only tasks and triggers can ask.
+    # Imported late: DAG files import this module, but only tasks and triggers can ask.
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     try:
@@ -34,18 +34,18 @@ def is_under_way(dag_id: str, run_id: str) -> bool:
 
 
 def end_of(dag_id: str, run_id: str) -> datetime | None:
-    """Return when a DAG run has ended, by Airflow's clock; None: it goes on.
+    """Return when a DAG run ended, by Airflow's clock; None: it has not ended.
 
-    :raises LookupError: Airflow does not know it (any more).
+    :raises LookupError: Airflow does not know the run, or no longer does.
     :raises AirflowRuntimeError: Airflow does not answer.
     """
     return _dag_run(dag_id, run_id).end_date
 
 
 def times_cleared(dag_id: str, run_id: str) -> int | None:
-    """Return how often people have cleared tasks of a DAG run; None: Airflow does not know it.
+    """Return how often people have cleared tasks of a DAG run; None: Airflow does not know the run.
 
-    What a task was told of its run when it began may be old: another task may have been cleared.
+    The count in a task's own context may be out of date: another task may have been cleared since.
 
     :raises AirflowRuntimeError: Airflow does not answer.
     """

@@ -1,11 +1,11 @@
-"""Encrypts with the newest Fernet key what Airflow has encrypted with an older one.
+"""Re-encrypts Airflow's secrets with the newest Fernet key.
 
 Copy-paste, where Airflow's settings are and name both keys, as ``fernet_key = NEW,OLD``:
 ``python -P plugins/hooks/fernet_key.py``
 
-``airflow rotate-fernet-key`` fails while any task is deferred, so for as long as a TPU trains: it
-takes the arguments of every trigger for encrypted, and Airflow 3.3.2 keeps those of tasks as plain
-JSON.
+``airflow rotate-fernet-key`` fails while any task is deferred, that is, for as long as a TPU
+trains: it assumes that the arguments of every trigger are encrypted, but Airflow 3.3.2 stores those
+of tasks as plain JSON.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from airflow.utils.session import create_session
 from cryptography.fernet import InvalidToken
 
 _PLAIN = "{"
-"""How the arguments of a trigger begin that are not encrypted."""
+"""First character of trigger arguments that are not encrypted."""
 
 
 def main() -> int:
-    """Encrypt all of it, or nothing; return 0, or 1 when something has been left as it was."""
+    """Re-encrypt everything and return 0; return 1 and change nothing if a key is missing."""
     encrypted = {
         Connection: Connection.is_encrypted | Connection.is_extra_encrypted,
         Variable: Variable.is_encrypted,

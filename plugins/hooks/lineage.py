@@ -1,4 +1,4 @@
-"""A run's claim on its lineage: the lease in the store, and what Airflow knows of its holder."""
+"""A run's claim on its lineage: the lease in the store, and whether its holder still runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LineageClaim:
-    """One run that wants to continue its lineage, or does."""
+    """A run that waits to continue its lineage, or that holds the lineage."""
 
     run: RunLayout
     lineage: LineageLayout
@@ -30,7 +30,7 @@ class LineageClaim:
 
     @classmethod
     def open(cls, store_uri: str, run_uri: str) -> LineageClaim:
-        """Return the claim of a run that the validate task has recorded."""
+        """Return the claim of a run that the task ``validate`` has recorded."""
         run = RunLayout(run_uri)
         record = RunRecord.load(run.record)
         config = parse_config(uris.read(run.config), run.config)
@@ -50,8 +50,8 @@ class LineageClaim:
     def _preparing(self) -> list[str]:
         """Return the older partitions of the run's backfill whose runs are under way, sorted.
 
-        Only of runs that Airflow has started: one that is queued waits for a place among the
-        backfill's active runs. None with ``--run-backwards``, where an older one begins whenever a
+        Only runs that Airflow has started count: a queued one waits for a place among the
+        backfill's active runs. Empty with ``--run-backwards``, where an older run begins whenever a
         newer one ends: the first to be ready would wait for all of them.
         """
         if self.record.backfill is None:
@@ -68,7 +68,7 @@ class LineageClaim:
         return [name for name, run_id in sorted(older) if self._may_come(store, run_id)]
 
     def _may_come(self, store: StoreLayout, run_id: str) -> bool:
-        """Return whether a run is on its way to the lineage; no, as soon as it is done with it."""
+        """Return whether a run may still claim the lineage; False once it has an outcome."""
         run = store.run(identity.run_key(self.record.dag_id, run_id))
         if uris.exists(run.outcome):
             return False
@@ -82,17 +82,17 @@ class LineageClaim:
             return True
 
     def withdraw(self) -> None:
-        """Stop waiting. A lease that the run has stays its own."""
+        """Stop waiting. A lease that the run holds is kept."""
         lease.leave(self.lineage, self.record.run_key)
 
     def give_back(self) -> bool:
-        """Stop waiting and give back the lease; return whether it was the run's."""
+        """Stop waiting and release the lease; return whether the run held it."""
         self.withdraw()
         return lease.release(self.lineage, self.record.run_key)
 
 
 def _has_ended(held: LineageLease) -> bool:
-    """Return whether the holder's run has ended; no, as long as Airflow does not say so."""
+    """Return whether the holder's run has ended; False if Airflow does not answer."""
     try:
         has_ended = not is_under_way(held.dag_id, held.run_id)
     except AirflowRuntimeError as error:

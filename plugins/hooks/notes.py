@@ -1,8 +1,8 @@
-"""What a run's tasks and the listener of its state (``plugins/run_notes.py``) tell each other.
+"""XComs between a run's tasks and the listener of its state (``plugins/run_notes.py``).
 
-Tasks can neither set the note of their run nor ask who has ended it, or which runs its backfill
-has. XComs carry all three. Whoever may trigger runs may change XComs, so nothing that is read,
-run or rented comes from these: names for people, and runs to wait for.
+Tasks cannot set the note of their run, and cannot ask who ended it or which runs its backfill has.
+XComs carry all three. Anyone who may trigger runs may also change XComs, so they never decide what
+is read, run or rented: they hold only text for people, and runs to wait for.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 NOTE, ENDED_BY, BACKFILL = "run_note", "ended_by", "backfill"
-"""Keys of the XComs: the text of the note; who marked the run as what; the backfill's runs."""
+"""XCom keys: the text of the note; who ended the run and in which state; the backfill's runs."""
 
 FIRST_TASK, LAST_TASK = "validate", "promotion.release"
-"""Under whose names the listener leaves its XComs. Those of a task are deleted when it begins, so
-what the first task asks for has the name of the last, and the other way round."""
+"""Task ids under which the listener leaves its XComs. A task's XComs are deleted when it begins, so
+those for the first task are under the last one's id, and vice versa."""
 
 MAX_REASON = 700
-"""Characters of a reason in a note, of which Airflow keeps a thousand in all."""
+"""Most characters of a reason in a note; Airflow stores a thousand for the whole note."""
 
 MAX_PERSON = 100
-"""Characters of a person's name that are told."""
+"""Most characters of a person's name that are shown."""
 
 log = logging.getLogger(__name__)
 
@@ -46,35 +46,35 @@ class BackfillList:
 
     @property
     def name(self) -> str:
-        """Return what the store calls it: numbers begin anew with another database."""
+        """Return its name in the store, which adds a hash: a new database restarts the numbers."""
         listed = "\n".join(sorted(self.runs)).encode()
         return f"{self.backfill_id}-{hashlib.sha256(listed).hexdigest()[:12]}"
 
 
 def leave_note(context: Context, text: str) -> None:
-    """Leave the text of the run's note; it is shown when the run has ended.
+    """Leave the text of the run's note, which is shown when the run has ended.
 
-    A run does not depend on its note: that it could not be left is only logged.
+    A run does not depend on its note: a failure is only logged.
     """
-    try:  # what comes after it, such as giving the lineage back, must not fail with it
+    try:  # later steps, such as releasing the lineage, must not fail with it
         context["ti"].xcom_push(key=NOTE, value=text)
     except Exception as error:  # noqa: BLE001
         log.warning("The note of the run could not be left: %r", error)
 
 
 def about_run(partition: str, lineage_id: str) -> str:
-    """Return what each note says of its run beside how it ended."""
+    """Return the part of every note that names the run's partition and lineage."""
     about = f"lineage {lineage_id}"
     return f"Partition {partition}, {about}" if partition else about.capitalize()
 
 
 def short_reason(reason: str) -> str:
-    """Return a reason that leaves room for what the note says beside it."""
+    """Return a reason, cut to leave room for the rest of the note."""
     return reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 2]} …"
 
 
 def ended_by(context: Context) -> str | None:
-    """Return who has ended the run by hand; None: nobody, or Airflow does not say."""
+    """Return who ended the run by hand; None: nobody, or it is not known."""
     found = _pull(context, FIRST_TASK, ENDED_BY)
     if not isinstance(found, dict) or "name" not in found:
         return None
@@ -82,7 +82,7 @@ def ended_by(context: Context) -> str | None:
 
 
 def backfill_of(context: Context) -> BackfillList | None:
-    """Return the backfill that a run belongs to; None: none, or Airflow does not say."""
+    """Return the backfill that a run belongs to; None: none, or it is not known."""
     if context["dag_run"].run_type != "backfill":
         return None
     found = _pull(context, LAST_TASK, BACKFILL)

@@ -17,7 +17,7 @@ _backends: dict[tuple[object, ...], TpuBackend] = {}
 
 
 def forget(backend: TpuBackend) -> None:
-    """Make whoever asks for this backend next get a new one, with the credentials of then.
+    """Drop a backend from the cache, so that the next caller gets one with fresh credentials.
 
     It is not closed: other tasks or triggers may be using it.
     """
@@ -29,11 +29,11 @@ class TpuHook(GoogleBaseHook):
     """Connects to the Cloud TPU API.
 
     Two extra fields of the connection are ours: ``tpu_api_endpoint`` replaces the public endpoint,
-    and ``tpu_insecure`` speaks to it without TLS and credentials, as an emulator wants.
+    and ``tpu_insecure`` connects without TLS and credentials, as an emulator requires.
 
     :param gcp_conn_id: Airflow connection of type Google Cloud.
     :param impersonation_chain: service account to impersonate, or a chain of them.
-    :param role: which part of this program asks, such as ``teardown``: it is in the user agent of
+    :param role: which part of this program calls, such as ``teardown``; it is in the user agent of
         every call, and so in the service's audit log.
     """
 
@@ -54,7 +54,7 @@ class TpuHook(GoogleBaseHook):
     @property
     def is_insecure(self) -> bool:
         """Return whether the endpoint takes no TLS and no credentials: an emulator."""
-        # Forms and environment variables make strings of it.
+        # Forms and environment variables turn it into a string.
         return str(self._get_field("tpu_insecure", False)).strip().lower() in ("true", "1", "yes")
 
     def backend(self, project_id: str | None = None) -> TpuBackend:
@@ -86,7 +86,7 @@ class TpuHook(GoogleBaseHook):
         )
 
     def test_connection(self) -> tuple[bool, str]:
-        """Say whether the API answers, for the button in Airflow's connection form."""
+        """Return whether the API answers and a message, for the button in the connection form."""
         from pipeline_config import load_preset
         from pipeline_config.settings import load_settings
         from tpu_lifecycle.service import connecting

@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class RunFolderLink(BaseOperatorLink):
-    """Where the run's configuration, mailbox, logs and results are; empty of a folder.
+    """Link to the run's configuration, mailbox, logs and results; empty for a local folder.
 
-    No browser opens a folder of its machine from a page, and the tab *Model* shows what is in it.
+    No browser opens a local folder from a page, and the tab *Model* shows its content.
     """
 
     name = "Run folder"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
-        """Return the folder's address; called in the worker, when the task has found it."""
+        """Return the folder's address; called in the worker, once the task has found the folder."""
         return uris.browser_url(operator.run_uri) if operator.run_uri else ""
 
 
 class TpuConsoleLink(BaseOperatorLink):
-    """The TPU in the Google Cloud console; empty while there is none, and with an emulator."""
+    """Link to the TPU in the Google Cloud console; empty without a TPU, and with an emulator."""
 
     name = "Cloud TPU"
 
@@ -49,7 +49,7 @@ class TpuConsoleLink(BaseOperatorLink):
 
 
 class DataReportLink(BaseOperatorLink):
-    """The page with the statistics of the partition's data; empty until it is written."""
+    """Link to the page with the statistics of the partition's data; empty until it is written."""
 
     name = "Data report"
 
@@ -66,9 +66,9 @@ class DataReportLink(BaseOperatorLink):
 
 
 class DataflowJobLink(BaseOperatorLink):
-    """The job in the Google Cloud console; empty when the work is done on this machine.
+    """Link to the job in the Google Cloud console; empty when the job runs on this machine.
 
-    The operator stores the address itself as soon as it knows it, so that the button is there while
+    The operator stores the address itself as soon as it knows it, so that the button appears while
     the job runs.
     """
 

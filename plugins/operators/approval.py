@@ -1,4 +1,4 @@
-"""Asks a person before a better candidate comes into use, and takes the answer."""
+"""Asks a person before a better candidate comes into use, and records the answer."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ _MARKUP = str.maketrans({sign: f"\\{sign}" for sign in "\\`*_{}[]()<>#+-!|"})
 class ApproveOperator(TellsOpenLineage, HITLOperator):
     """Lets a person decide whether a candidate that won its comparison comes into use.
 
-    Passes at once unless ``promotion.require_approval`` or ``promotion.approvers``, who then are
-    the only ones that can answer, and not a run that they have triggered themselves. Skipped, and
-    with it what follows, when the verdict is a rejection. Otherwise the task waits under *Required
+    Passes at once unless ``promotion.require_approval`` or ``promotion.approvers`` is set. With
+    approvers, only they can answer, and not for a run that they triggered themselves. Skipped, with
+    all later tasks, when the verdict is a rejection. Otherwise the task waits under *Required
     Actions* in the state ``awaiting_input``, without a worker slot, a trigger or a TPU, and keeps
-    the lineage's lease for as long. *Approve* lets the run go on. *Reject*, or no answer within
+    the lineage's lease meanwhile. *Approve* lets the run go on. *Reject*, or no answer within
     ``promotion.approval_timeout_hours``, ends it as skipped, with the outcome *rejected*.
 
-    The question and its answer are in ``approval.json``. An approval stands for as long as
-    candidate and baseline are the same: a task that runs again does not ask twice. Whoever was
-    rejected is asked about again when the task is cleared.
+    The question and its answer are in ``approval.json``. An approval is valid as long as candidate
+    and baseline stay the same: a task that runs again does not ask twice. After a rejection,
+    clearing the task asks again.
 
     Returns who approved, or None when nobody had to be asked.
 
@@ -71,13 +71,13 @@ class ApproveOperator(TellsOpenLineage, HITLOperator):
     template_fields: Sequence[str] = ("subject", "body")
 
     def __init__(self, *, store_uri: str, **kwargs: Any) -> None:
-        # Airflow hands on the DAG's form; the person who answers gets one field.
+        # Airflow passes the DAG's form; the person who answers gets just one field.
         kwargs.pop("params", None)
         comment = Param("", source="task", type=["null", "string"], description="Why; optional.")
         super().__init__(
             subject="Put the candidate of {{ dag_run.run_id }} into use?",
             options=[APPROVE, REJECT],
-            # What Airflow chooses when the time is over.
+            # Airflow's choice when the time is over.
             defaults=REJECT,
             params={_COMMENT: comment},
             **kwargs,
@@ -116,7 +116,7 @@ class ApproveOperator(TellsOpenLineage, HITLOperator):
         return None
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        """Go on with the answer, or with what stands for one when there was none in time."""
+        """Go on with the answer, or with the default if nobody answered in time."""
         run = own_run(context, self.store_uri)
         super().execute_complete(context, event)
         asked = RunApproval.load(run.approval)
@@ -125,7 +125,7 @@ class ApproveOperator(TellsOpenLineage, HITLOperator):
         comment = str(event["params_input"].get(_COMMENT) or "") if event["params_input"] else ""
         answer = Answer.APPROVED if event["chosen_options"] == [APPROVE] else Answer.REJECTED
         if event.get("timedout") or who is None:
-            # Nobody can have approved: what is chosen is the default.
+            # Nobody approved: the chosen option is the default.
             answer = Answer.UNANSWERED
         answered = asked.model_copy(
             update={
@@ -145,7 +145,7 @@ class ApproveOperator(TellsOpenLineage, HITLOperator):
         raise AirflowSkipException(reason)
 
     def _keep_lineage(self, run: RunLayout, deadline: datetime) -> None:
-        """Extend the run's lease by the time in which an answer may come."""
+        """Extend the run's lease until an answer is due."""
         record = RunRecord.load(run.record)
         lineage = StoreLayout(self.store_uri).lineage(record.lineage_id)
         try:
@@ -154,12 +154,12 @@ class ApproveOperator(TellsOpenLineage, HITLOperator):
             raise refused_by(error) from error
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_approve(run)
 
 
 def approval_given(run: RunLayout, baseline: str | None) -> RunApproval | None:
-    """Return a person's approval of the run's candidate as it was compared with this baseline."""
+    """Return a person's approval of the run's candidate against this baseline, if there is one."""
     found = RunApproval.load_or_none(run.approval)
     if found is None or found.answer is not Answer.APPROVED or found.baseline != baseline:
         return None
@@ -167,20 +167,20 @@ def approval_given(run: RunLayout, baseline: str | None) -> RunApproval | None:
 
 
 def _installation() -> PromotionConfig:
-    """Return what the installation says of promotions now: a run may have been recorded before."""
+    """Return the installation's current promotion settings; a run's record may have older ones."""
     return load_preset(load_settings().preset).promotion
 
 
 def _approvers(config: PipelineConfig) -> list[str]:
-    """Return whose approval counts; empty: whoever may answer in Airflow."""
+    """Return whose approval counts; empty: anyone who may answer in Airflow."""
     return _installation().approvers or config.promotion.approvers
 
 
 def _requester(dag_run: Any) -> str | None:
-    """Return the name of whoever started a run; None: its schedule, or another DAG of its own.
+    """Return the name of the person who started a run; None: its schedule or another DAG did.
 
-    :raises PipelineFailure: somebody did, and it is not known who. A backfill may take over a
-        run of the schedule, with other settings, and Airflow keeps no name then.
+    :raises PipelineFailure: a person did, but it is not known who. A backfill may take over a
+        scheduled run, with other settings, and Airflow then stores no name.
     """
     name: str | None = dag_run.triggering_user_name
     if name is None and dag_run.run_type in ("manual", "backfill"):
@@ -193,7 +193,7 @@ def _requester(dag_run: Any) -> str | None:
 
 
 def _answerers(config: PipelineConfig, dag_run: Any) -> list[HITLUser] | None:
-    """Return who may answer; None: whoever may answer in Airflow.
+    """Return who may answer; None: anyone who may answer in Airflow.
 
     :raises PipelineFailure: nobody may. To Airflow an empty list would mean everybody.
     """
@@ -221,12 +221,12 @@ def asks_a_person(config: PipelineConfig) -> bool:
 def missing_approval(
     run: RunLayout, config: PipelineConfig, baseline: str | None, dag_run: Any
 ) -> str | None:
-    """Return why a candidate may not come into use for want of an approval; None: it may.
+    """Return why a candidate may not be promoted without a valid approval; None: it may.
 
-    For the task that promotes: a person can mark the one that asks as successful.
+    For the task that promotes: a person can mark the task that asks as successful.
 
     :param dag_run: the run, as Airflow knows it.
-    :raises PipelineFailure: nobody can say whose run it is.
+    :raises PipelineFailure: it is not known who started the run.
     """
     if not asks_a_person(config):
         return None
@@ -239,12 +239,12 @@ def missing_approval(
 
 
 def _unfit_approver(given: RunApproval, config: PipelineConfig, dag_run: Any) -> str | None:
-    """Return why an approval does not count, if the installation says whose does."""
+    """Return why an approval does not count; None: it does, or any person may approve."""
     approvers = _approvers(config)
     if not approvers:
         return None
     requester = _requester(dag_run)
-    # Ids of Flask AppBuilder's users are numbers, so a team server's are named by login name.
+    # Flask AppBuilder's user ids are numbers, so approvers on a team server are login names.
     if {given.answered_by_id, given.answered_by}.isdisjoint(approvers):
         why = f"is not among promotion.approvers ({', '.join(approvers)})"
     elif requester in (given.answered_by_id, given.answered_by):
@@ -258,7 +258,7 @@ def _unfit_approver(given: RunApproval, config: PipelineConfig, dag_run: Any) ->
 
 
 def refusal(approval: RunApproval) -> str:
-    """Return why a candidate that was asked about stays out of use, as a sentence."""
+    """Return why a candidate was not approved, as a sentence."""
     if approval.answer is Answer.UNANSWERED:
         return f"Nobody answered by {_time(approval.deadline)} UTC, so the model in use stays."
     comment = f": {approval.comment}" if approval.comment else "."
@@ -273,7 +273,7 @@ def _candidate(run: RunLayout, baseline: str | None) -> str:
 def _question(
     run: RunLayout, config: PipelineConfig, verdict: Verdict, asked: RunApproval
 ) -> Iterator[str]:
-    """Yield, as Markdown, what a person needs to know to decide."""
+    """Yield the text of the question as Markdown: the facts that a person needs to decide."""
     report = EvaluationReport.load(run.evaluation(asked.baseline))
     result = TrainingResult.load(run.training.result)
     plan = RunPlan.load(run.plan)
@@ -311,7 +311,7 @@ def _losses(report: EvaluationReport, general: str | None) -> Iterator[str]:
 
 
 def _spent(run: RunLayout) -> str:
-    """Return what the run's TPUs cost, as far as they have been given back."""
+    """Return the cost of those of the run's TPUs that are deleted already."""
     ledgers = [
         Ledger.load(uri)
         for uri in uris.list_files(run.reservations)

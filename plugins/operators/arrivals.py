@@ -1,4 +1,4 @@
-"""Partitions of the corpus arrive: noticing them, and starting one run of the main DAG for each."""
+"""Detects new partitions of the corpus, and starts one run of the main DAG for each."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class WatchCorpusOperator(BaseOperator):
-    """Looks at the corpus and announces each partition that is new or has changed, and is settled.
+    """Lists the corpus and announces each partition that is new or changed, and has settled.
 
     An announcement is an event of the asset ``corpus_partition`` with the partition as its key. It
-    is repeated at every look until a run has been started: Airflow drops an event for a DAG that is
-    paused. The task is skipped when there is nothing to announce.
+    is repeated at every pass until a run has been started: Airflow drops an event for a paused DAG.
+    The task is skipped when there is nothing to announce.
 
     Returns the announced partitions.
 
     :param store_uri: root of the store.
     :param preset: configuration whose ``corpus.input_pattern`` says where the corpus is.
-    :param settle: how long the files of a partition without a marker must stay as they are.
+    :param settle: how long the files of a partition without a marker must stay unchanged.
     """
 
     def __init__(self, *, store_uri: str, preset: str, settle: timedelta, **kwargs: Any) -> None:
@@ -41,7 +41,7 @@ class WatchCorpusOperator(BaseOperator):
         self.settle = settle
 
     def execute(self, context: Context) -> list[str]:
-        """Look once."""
+        """Make one pass."""
         look = _corpus(self.store_uri, self.preset).look(datetime.now(UTC), self.settle)
         for partition, reason in look.waiting.items():
             self.log.info("Partition %s waits: %s", partition, reason)
@@ -55,10 +55,10 @@ class WatchCorpusOperator(BaseOperator):
 
 
 class ReceivePartitionOperator(BaseOperator):
-    """Works out which run of the main DAG an announced partition is to start.
+    """Determines the run of the main DAG that an announced partition starts.
 
-    The same partition with the same files always gives the same run, so that an announcement that
-    comes twice starts nothing twice.
+    The same partition with the same files always gives the same run, so that a repeated
+    announcement starts no second run.
 
     Returns ``partition`` and ``run_id``.
 
@@ -72,7 +72,7 @@ class ReceivePartitionOperator(BaseOperator):
         self.preset = preset
 
     def execute(self, context: Context) -> dict[str, str]:
-        """Look at the partition that is this run's key."""
+        """List the partition that is this run's key, and return its run."""
         key = context["dag_run"].partition_key
         if key is None:
             raise AirflowFailException(
@@ -116,12 +116,15 @@ class RememberStartOperator(BaseOperator):
         self.run_id = run_id
 
     def execute(self, context: Context) -> None:
-        """Write it down."""
+        """Record the run."""
         _corpus(self.store_uri, self.preset).started(self.partition, self.run_id)
 
 
 def _corpus(store_uri: str, preset: str) -> CorpusArrivals:
-    """Return the watched corpus; no second try makes a wrong configuration right."""
+    """Return the watched corpus.
+
+    :raises AirflowFailException: the configuration is wrong, which another try cannot fix.
+    """
     try:
         pattern = load_preset(preset).corpus.input_pattern
         return CorpusArrivals(StoreLayout(store_uri), pattern)

@@ -1,4 +1,4 @@
-"""What is done with fine-tuned classifiers, on the worker's CPU: they are exported and used."""
+"""Exports, compresses and applies fine-tuned classifiers, on the worker's CPU."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
 
 class ClassifierOperator(PythonModuleOperator):
-    """Base of the operators that use what a fine-tuning run, or its ``source_run``, has trained.
+    """Base of the operators that use the classifiers of a fine-tuning run or its ``source_run``.
 
-    Skipped when the run is not to do this. TensorFlow runs in a process of its own, on the worker's
-    CPU: some minutes and a few times the model's size in memory. The run is completed then.
+    Skipped when the run's settings do not ask for it. TensorFlow runs in a separate process, on the
+    worker's CPU: some minutes and a few times the model's size in memory. Afterwards the run is
+    recorded as completed.
 
     """
 
@@ -44,7 +45,7 @@ class ClassifierOperator(PythonModuleOperator):
         config = parse_finetuning_config(uris.read(run.config), run.config)
         if reason := self._idle_reason(config):
             raise AirflowSkipException(reason)
-        # The run goes on: what it ended with before does not count any more.
+        # The run goes on: its earlier outcome no longer counts.
         outcomes.reopen(run)
         result, reason = self._use(context, run, config)
         outcomes.record(run, OutcomeKind.COMPLETED, reason, written_by=self.task_id)
@@ -58,7 +59,7 @@ class ClassifierOperator(PythonModuleOperator):
     def _use(
         self, context: Context, run: RunLayout, config: FinetuningConfig
     ) -> tuple[dict[str, Any], str]:
-        """Do the work; return the task's result, and what the run came to in a sentence."""
+        """Do the work; return the task's result, and one sentence on the run's outcome."""
 
     def _run_job(self, context: Context, *arguments: str) -> dict[str, Any]:
         """Run the module on the run, and return its summary."""
@@ -91,14 +92,14 @@ class ExportClassifiersOperator(TellsOpenLineage, ClassifierOperator):
         )
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return finetuning_data.of_export(run)
 
 
 class CompressClassifiersOperator(ClassifierOperator):
-    """Makes the smaller models of ``compression.children`` of the best classifier of each task.
+    """Compresses the best classifier of each task to the models of ``compression.children``.
 
-    One that its gate refuses fails no task: the table and the log say why.
+    A model that its gate refuses fails no task: the table and the log say why.
 
     Returns whether each is accepted, by trial and child.
     """
@@ -125,10 +126,10 @@ class CompressClassifiersOperator(ClassifierOperator):
 
 
 class PredictOperator(ClassifierOperator):
-    """Labels the files that each task names by ``predict``, by its best classifier.
+    """Labels the files in each task's ``predict`` with the task's best classifier.
 
-    The files are those that the task names now: the classifiers were trained by an earlier run, and
-    what that one prepared knows nothing of new files.
+    The files are those that the task names now: an earlier run trained the classifiers, and the
+    data that it prepared does not include new files.
 
     Returns the file with the predictions, by task.
     """

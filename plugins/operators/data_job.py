@@ -1,4 +1,4 @@
-"""A data job as a task: on this machine, or on Dataflow with the project, labels and a button."""
+"""Runs a data job as a task: on this machine, or on Dataflow with project, labels and a link."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tpu_lifecycle.service.labels import DAG, RUN_KEY, label_value
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-# Only the console's own pages: a line of the log may also hold the name of somebody's file.
+# Only the console's own pages: a log line may also contain the name of a user's file.
 _DATAFLOW = re.compile(
     r"\bdataflow job (?P<id>[A-Za-z0-9_:.-]+) "
     r"(?P<url>https://console\.cloud\.google\.com/dataflow/[^\s\"<>]+)"
@@ -26,10 +26,10 @@ _DATAFLOW = re.compile(
 
 
 class DataJobOperator(PythonModuleOperator):
-    """Runs a data job in a process of its own or on Dataflow, as ``beam.runner`` of the run says.
+    """Runs a data job in a separate process or on Dataflow, as the run's ``beam.runner`` says.
 
-    While a Dataflow job runs, the XCom ``dataflow_job`` has its id, and the task a button that
-    leads to it.
+    While a Dataflow job runs, the XCom ``dataflow_job`` holds its id, and the task has a button
+    that links to it.
 
     :param gcp_conn_id: connection whose project a Dataflow job runs in.
     """
@@ -43,14 +43,14 @@ class DataJobOperator(PythonModuleOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the job to its end."""
-        # A person may have cleared it: what the run ended with before does not count any more.
+        # A person may have cleared the task: the run's earlier outcome no longer counts.
         outcomes.reopen(own_run(context, self.store_uri))
         summary = super().execute(context)
         self.dataflow_url = summary.get("dataflow_link", self.dataflow_url)
         return summary
 
     def command_line(self, context: Context) -> list[str]:
-        """Return the arguments, on Dataflow with the project and with labels for its bill."""
+        """Return the arguments; for Dataflow, with the project and with labels for billing."""
         arguments = super().command_line(context)
         run = own_run(context, self.store_uri)
         config = parse_rental_config(uris.read(run.config), run.config)
@@ -67,7 +67,7 @@ class DataJobOperator(PythonModuleOperator):
         return [*arguments, f"--project={TpuHook(self.gcp_conn_id).project_id}"]
 
     def heard(self, line: str, context: Context) -> None:
-        """Show the Dataflow job as soon as there is one, not only when the task has ended."""
+        """Link to the Dataflow job as soon as the log names it, before the task has ended."""
         match = _DATAFLOW.search(line)
         if match is None or match["url"] == self.dataflow_url:
             return

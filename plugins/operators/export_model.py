@@ -1,4 +1,4 @@
-"""The promoted candidate in other formats, as a task."""
+"""Exports the promoted candidate in other formats, as a task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ExportModelOperator(TellsOpenLineage, PythonModuleOperator):
     Skipped when the verdict is a rejection. TensorFlow runs in a process of its own, on the
     worker's CPU: some minutes and a few times the model's size in memory.
 
-    Returns the job's summary: the folder of each format and how far it is from the model.
+    Returns the job's summary: the folder of each format and its deviation from the model.
 
     """
 
@@ -46,5 +46,5 @@ class ExportModelOperator(TellsOpenLineage, PythonModuleOperator):
         return [*source, "--store", self.store_uri, "--output", run.exports.root]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_export(run)

@@ -1,6 +1,6 @@
-"""How tasks fail that hold no TPU: a message of the pipeline's own, and what helps.
+"""Failures of tasks that hold no TPU: a message of the pipeline's own, and a remedy.
 
-What a task raises otherwise may quote corpus text, and no alert repeats it.
+Other exceptions of a task may quote corpus text, so no alert repeats their message.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from trained_models.errors import BadDataError, UserError
 
 
 class PipelineFailure(AirflowFailException):
-    """Another try of the task cannot help. Its message is the pipeline's own, and holds no text.
+    """A failure that another try cannot fix; its message is the pipeline's own and has no text.
 
-    :param remedy: what does help.
+    :param remedy: what helps instead.
     """
 
     def __init__(self, remedy: Remedy, text: str) -> None:
@@ -25,7 +25,7 @@ class PipelineFailure(AirflowFailException):
 
 
 class PipelineRetry(AirflowException):
-    """As :class:`PipelineFailure`, but another try may help."""
+    """Like :class:`PipelineFailure`, but another try may help."""
 
     def __init__(self, remedy: Remedy, text: str) -> None:
         super().__init__(text)
@@ -33,10 +33,10 @@ class PipelineRetry(AirflowException):
 
 
 class RequestRefused(PipelineFailure):
-    """A run is refused before anything is spent.
+    """A refusal of a run before anything is spent.
 
     :param problems: one line for each reason.
-    :cvar summary: of the alert, in place of that the task failed.
+    :cvar summary: summary of the alert, instead of "task … failed".
     """
 
     summary = "refused before anything was spent"
@@ -48,7 +48,7 @@ class RequestRefused(PipelineFailure):
 
 
 class RunHasFailed(AirflowFailException):
-    """The run has failed, and its last task fails with it; of that task nobody is told."""
+    """The failure of a failed run's last task, which raises no alert of its own."""
 
     is_told = True
 

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 class ValidateFinetuningOperator(ValidateOperator):
     """Refuses a bad request for a fine-tuning run, and records a good one.
 
-    The log begins with an estimate of time and cost. A run by schedule is skipped where there is
-    nothing to do: the preset names no task, or no model is in use yet.
+    The log begins with an estimate of time and cost. A scheduled run is skipped if there is nothing
+    to do: the preset names no task, or no model is in use yet.
 
     Returns the names of the tasks to prepare, none in modes that need no records, and pushes
     ``run_uri`` and ``config_uri``.
@@ -63,7 +63,7 @@ class ValidateFinetuningOperator(ValidateOperator):
         if dag_run.run_type == "scheduled" and (reason := finetuning.idle_reason(config, store)):
             self._record(run, config, dag_run, about)
             raise self._skip(run, f"Nothing to do: {reason}")
-        # What the model in use and another run decide, decided once for the whole run.
+        # Settings that depend on the model in use or on another run, resolved once for the run.
         config = finetuning_settings.completed(self._as_begun(config, run), store)
         _require_tasks(preset, config)
         estimate = finetuning_estimates.estimate(config, store)
@@ -85,7 +85,7 @@ class ValidateFinetuningOperator(ValidateOperator):
     def _other_problems(
         self, config: FinetuningConfig, run: RunLayout, store: StoreLayout
     ) -> list[str]:
-        """Return what is wrong beside the settings that break a rule."""
+        """Return the problems besides the settings that break a rule."""
         try:
             completed = finetuning_settings.completed(self._as_begun(config, run), store)
         except ConfigError as error:
@@ -98,7 +98,7 @@ class ValidateFinetuningOperator(ValidateOperator):
 
     @staticmethod
     def _as_begun(config: FinetuningConfig, run: RunLayout) -> FinetuningConfig:
-        """Return the settings with the version that a run that is cleared has begun with."""
+        """Return the settings, for a cleared run with the version that it began with."""
         data = uris.read_or_none(run.config)
         if data is None or config.encoder.version is not None:
             return config
@@ -107,7 +107,7 @@ class ValidateFinetuningOperator(ValidateOperator):
 
 
 def _require_tasks(preset: FinetuningConfig, config: FinetuningConfig) -> None:
-    """Check that a run whose models are used was trained on the tasks of a locked preset.
+    """Check that the ``source_run`` was trained on the preset's tasks, if these are locked.
 
     :raises ConfigError: it was trained on others.
     """
@@ -121,10 +121,10 @@ def _require_tasks(preset: FinetuningConfig, config: FinetuningConfig) -> None:
 
 
 class PrepareTaskOperator(TellsOpenLineage, DataJobOperator):
-    """Turns a labelled task into records, in a process of its own or on Dataflow.
+    """Turns a labeled task into records, in a separate process or on Dataflow.
 
-    What a T5 is to learn is checked and copied, always on the worker. Nothing is done twice.
-    Returns the job's summary: ``manifest`` and its counts.
+    Training data for a T5 is only checked and copied, always on the worker. Finished work is not
+    repeated. Returns the job's summary: ``manifest`` and its counts.
 
     :param task_name: the task, one of the run's. (templated)
     """
@@ -136,7 +136,7 @@ class PrepareTaskOperator(TellsOpenLineage, DataJobOperator):
         self.task_name = task_name
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Prepare the task, and keep with the run which manifest it has."""
+        """Prepare the task, and record its manifest with the run."""
         run = own_run(context, self.store_uri)
         config = parse_finetuning_config(uris.read(run.config), run.config)
         if self.task_name not in config.finetuning.tasks:
@@ -162,18 +162,18 @@ class PrepareTaskOperator(TellsOpenLineage, DataJobOperator):
         return [*words, *super().command_line(context)]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_tasks(run, [self.task_name])
 
 
 class PlanFinetuningOperator(TellsOpenLineage, BaseOperator):
-    """Decides once what the run trains or uses, and shares the trials out to its TPUs.
+    """Decides once what the run trains or uses, and divides the trials among its TPUs.
 
-    Returns a list with what each TPU needs: ``run_uri``, the folder that it is rented for, and the
-    ``arguments`` of its job; no item in modes that need none. Airflow maps a group of tasks over
-    it, which work out both themselves. The first TPU is rented for the run's own folder. Each
-    further one has a folder of its own, with the run's configuration, so that reaper, ledger and
-    agent see to it as to any other.
+    Returns a list with an item per TPU: ``run_uri``, the folder that it is rented for, and the
+    ``arguments`` of its job; an empty list in modes that need no TPU. Airflow maps a group of tasks
+    over it, which derive both values themselves. The first TPU is rented for the run's own folder.
+    Each further one has a folder of its own, with the run's configuration, so that reaper, ledger
+    and agent handle it like any other.
 
     :param store_uri: root of the store.
     """
@@ -185,7 +185,7 @@ class PlanFinetuningOperator(TellsOpenLineage, BaseOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """Plan, and make the folders that TPUs are rented for."""
         store, run = StoreLayout(self.store_uri), own_run(context, self.store_uri)
-        # The run begins, or goes on: what it ended with before does not count any more.
+        # The run begins, or goes on: its earlier outcome no longer counts.
         outcomes.reopen(run)
         config = parse_finetuning_config(uris.read(run.config), run.config)
         manifests = {
@@ -206,12 +206,12 @@ class PlanFinetuningOperator(TellsOpenLineage, BaseOperator):
         ]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return finetuning_data.of_plan(run)
 
 
 class TpuFinetuneOperator(TellsOpenLineage, TpuRunOperator):
-    """Trains the share of the run's trials that falls to the task's TPU."""
+    """Trains the share of the run's trials that is assigned to the task's TPU."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(entry_point="training.finetune", **kwargs)
@@ -223,12 +223,12 @@ class TpuFinetuneOperator(TellsOpenLineage, TpuRunOperator):
         return job_arguments.finetune(run, store, tpu_number(context))
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return finetuning_data.of_finetune(run, number)
 
 
 class ReportFinetuningOperator(TellsOpenLineage, BaseOperator):
-    """Puts the results of all trials together: scores over seeds, and whether re-pretraining paid.
+    """Combines the results of all trials: scores over seeds, and whether re-pretraining paid off.
 
     Writes ``training_summary.json`` and a page made from it, and the run's outcome.
 
@@ -258,14 +258,14 @@ class ReportFinetuningOperator(TellsOpenLineage, BaseOperator):
             for summary in report.tasks
             if summary.model == finetuning_plans.MODEL
         }
-        # Else the last of what uses the classifiers is the end.
+        # Otherwise the last task that uses the classifiers ends the run.
         if not (config.finetuning.export_formats or config.compression.children):
             reason = f"best of each task: {', '.join(best.values())}"
             outcomes.record(run, OutcomeKind.COMPLETED, reason, written_by=self.task_id)
         return best
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return finetuning_data.of_report(run)
 
 

@@ -1,4 +1,4 @@
-"""Which data the tasks of a fine-tuning run have read and written, as its records say."""
+"""Lists the data that the tasks of a fine-tuning run have read and written, from its records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline_store.layout import RunLayout
 
 
 def of_plan(run: RunLayout) -> TaskData:
-    """Return the tasks and models to work with, and the plan."""
+    """Return the tasks and models of the plan, and the plan."""
     plan = FinetuningPlan.load_or_none(run.finetuning_plan)
     if plan is None:
         return TaskData()
@@ -28,9 +28,9 @@ def of_plan(run: RunLayout) -> TaskData:
 
 
 def of_finetune(run: RunLayout, number: int) -> TaskData:
-    """Return what the trials of one TPU began with, and what came of them.
+    """Return the tasks and models that one TPU's trials began with, and the trained trials.
 
-    :param number: of the TPU, from 0.
+    :param number: number of the TPU, from 0.
     """
     plan = FinetuningPlan.load_or_none(run.finetuning_plan)
     if plan is None:
@@ -53,7 +53,7 @@ def of_report(run: RunLayout) -> TaskData:
 
 
 def of_export(run: RunLayout) -> TaskData:
-    """Return the classifiers that were exported, and what was written."""
+    """Return the classifiers that were exported, and the exports."""
     plan, data = FinetuningPlan.load_or_none(run.finetuning_plan), TaskData()
     for trial in plan.trials if plan else []:
         layout = run.trial_exports(trial.trial_id)

@@ -1,17 +1,17 @@
-"""Becomes a command that cannot read some files, change others, nor reach other processes.
+"""Becomes a command that cannot read some files, change others, or reach other processes.
 
 ``python hidden_files.py '{"/folder": "hidden", "/folder/store": "write"}' COMMAND ...``
 
-By Landlock (https://docs.kernel.org/userspace-api/landlock.html) a process of any user gives up
-rights for good, for itself and for all that it starts; it then neither traces, nor sees memory and
-environment of, processes that have not, and where the kernel is new enough sends them no signal.
-Rights, owner and times of a file it can change as before. Landlock only knows rights that are left
-below a folder. So a folder above one that is not like the others has none itself: its other entries
-have, as they are when the command starts. What is put there later cannot be read. Names can be,
-everywhere.
+With Landlock (https://docs.kernel.org/userspace-api/landlock.html) a process of any user gives up
+rights for good, for itself and for all processes that it starts. It can then neither trace
+processes outside of the sandbox nor see their memory and environment, and if the kernel is new
+enough cannot signal them. It can still change mode, owner and times of a file. Landlock only grants
+rights below a folder. So a folder above a path with other rights gets none itself: its other
+entries get them, as they exist when the command starts. Files that are added there later cannot be
+read. File names can be listed everywhere.
 
-A program of its own, of the standard library alone, because it is the whole process that gives up
-its rights. Where the kernel has no Landlock, it says so and becomes the command as it is.
+It is a separate program, of the standard library alone, because the whole process gives up its
+rights. If the kernel has no Landlock, it prints a warning and becomes the command unrestricted.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _MAKE_AND_REMOVE = 0b1_1111_1111 << 4
 _OF_FILES = _WRITE_FILE | _READ_FILE | _TRUNCATE
 _SCOPE_SIGNALS = 1 << 1
 _LEAST_VERSION, _TRUNCATE_VERSION, _SCOPE_VERSION = 2, 3, 6
-"""Before the second, no file can be moved to another folder by who has given up anything."""
+"""Landlock versions. Before version 2, a restricted process cannot move files between folders."""
 _SET_NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDING_SET = 38, 24
 _SYS_PTRACE, _SYS_ADMIN, _PERFMON = 19, 21, 38
-"""Capabilities of root with which other processes' environment can be read all the same."""
+"""Root's capabilities that would still allow reading the environment of other processes."""
 
 
 class Right(StrEnum):
-    """What is left of a file or a folder."""
+    """A remaining right to a file or a folder."""
 
     HIDDEN = "hidden"
     READ = "read"
@@ -48,11 +48,11 @@ class Right(StrEnum):
 
 
 def give_up(rights: Mapping[Path, Right]) -> None:
-    """Give up all other rights to some files, for this process and all that it starts.
+    """Give up all but the given rights to files, for this process and all that it starts.
 
-    :param rights: to files and folders; what lies below the latter has the same, if it is not named
-        itself. Absent ones are passed over.
-    :raises OSError: the kernel has no Landlock, or not enough of it.
+    :param rights: rights to files and folders; entries of a folder inherit its right unless they
+        are named themselves. Missing paths are skipped.
+    :raises OSError: the kernel has no Landlock, or too old a version of it.
     """
     version = _call(_CREATE_RULESET, None, 0, _ASK_VERSION)
     if version < _LEAST_VERSION:
@@ -62,7 +62,7 @@ def give_up(rights: Mapping[Path, Right]) -> None:
         _leave(ruleset, path, handled if right is Right.WRITE else _READ_FILE)
     libc = ctypes.CDLL(None, use_errno=True)
     for capability in (_SYS_PTRACE, _SYS_ADMIN, _PERFMON):
-        # Who is not root may not do this, and has none of them.
+        # Fails for users other than root, who have none of these capabilities.
         libc.prctl(_DROP_FROM_BOUNDING_SET, capability, 0, 0, 0)
     libc.prctl(_SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _call(_RESTRICT_SELF, ruleset, 0)
@@ -76,7 +76,7 @@ def _handled(version: int) -> int:
 
 def _ruleset(version: int) -> int:
     """Make a ruleset without rules; return its descriptor."""
-    # struct landlock_ruleset_attr: rights to files, to the network, and what ends at the ruleset.
+    # struct landlock_ruleset_attr: handled rights to files, to the network, and scoped actions.
     attributes = struct.pack("=Q", _handled(version))
     if version >= _SCOPE_VERSION:
         attributes += struct.pack("=QQ", 0, _SCOPE_SIGNALS)
@@ -84,9 +84,9 @@ def _ruleset(version: int) -> int:
 
 
 def left(rights: Mapping[Path, Right]) -> Iterator[tuple[Path, Right]]:
-    """Yield the rights that are left: to folders as wholes, and else to their entries.
+    """Yield the remaining rights, to whole folders where possible and else to their entries.
 
-    :param rights: as of :func:`give_up`.
+    :param rights: see :func:`give_up`.
     """
     there = {path.resolve(): right for path, right in rights.items() if os.path.exists(path)}
     yield from _left(Path("/"), Right.WRITE, there)
@@ -103,7 +103,7 @@ def _left(
         return
     try:
         with os.scandir(path) as entries:
-            # A link leads to what has a right of its own, or none.
+            # The target of a link has its own right, or none.
             children = [Path(entry) for entry in entries if not entry.is_symlink()]
     except PermissionError:
         return
@@ -114,7 +114,7 @@ def _left(
 def _leave(ruleset: int, path: Path, allowed: int) -> None:
     try:
         place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:  # gone since, or nothing that this user may read anyway
+    except OSError:  # deleted since, or not readable by this user anyway
         return
     allowed = allowed if path.is_dir() else allowed & _OF_FILES
     try:
@@ -132,7 +132,7 @@ def _call(number: int, *arguments: object) -> int:
 
 
 def own_temporary_folder(paths: Iterable[Path]) -> None:
-    """Let the command's temporary files go where it can make some: not above what is named."""
+    """Set ``TMPDIR`` to a folder that stays writable, if the usual one contains a named path."""
     folder = Path(tempfile.gettempdir()).resolve()
     if any(folder in path.resolve().parents for path in paths):
         own = folder / f"data-jobs-{os.getuid()}"
@@ -148,7 +148,7 @@ def _warn(what: str) -> None:
 
 
 def main() -> None:
-    """Run the command line: become the command."""
+    """Give up the rights in the command line, then become the command."""
     rights = {Path(path): Right(right) for path, right in json.loads(sys.argv[1]).items()}
     own_temporary_folder(rights)
     hidden = [path for path, right in rights.items() if right is Right.HIDDEN]

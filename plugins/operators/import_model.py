@@ -1,4 +1,4 @@
-"""The first model of a lineage, made of weights from elsewhere, as a task."""
+"""Imports weights from elsewhere as the first model of a lineage, as a task."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class ImportModelOperator(TellsOpenLineage, PythonModuleOperator):
-    """Makes ``model.init_checkpoint`` the first version of a lineage, if that has no model in use.
+    """Makes ``model.init_checkpoint`` the first version of a lineage that has no model in use.
 
     It is loaded, saved, scored on some held-out documents and put into use, so that the update that
-    follows starts from it and is compared with it. TensorFlow runs in a process of its own, on the
-    worker's CPU: some minutes, before a TPU is rented. In all later runs there is nothing to do.
+    follows starts from it and is compared with it. TensorFlow runs in a separate process, on the
+    worker's CPU: some minutes, before a TPU is rented. All later runs have nothing to do.
 
-    Returns the version and its losses by set; nothing where nothing was imported.
+    Returns the version and its losses by set; an empty dictionary if nothing was imported.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -75,5 +75,5 @@ class ImportModelOperator(TellsOpenLineage, PythonModuleOperator):
         )
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_import(run)

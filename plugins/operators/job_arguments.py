@@ -1,4 +1,4 @@
-"""The command lines of the jobs on the TPU, worked out from the run's plan in the store."""
+"""Builds the command lines of the jobs on the TPU from the run's plan in the store."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def evaluate(run: RunLayout, store: StoreLayout) -> list[str]:
     words += ["--model", f"candidate={run.training.root}"]
     if (version := plan.parent_version) is not None:
         head = run.head(version)
-        # Of an imported encoder the head was random; it is compared under one that is trained.
+        # An imported encoder's head was random; it is compared with a head that was trained.
         baseline = head.root if uris.exists(head.result) else lineage.version(version)
         words += ["--model", f"baseline={baseline}", "--earlier", lineage.version(version)]
     return words
 
 
 def probe(run: RunLayout, store: StoreLayout) -> list[str]:
-    """Return the arguments of ``training.probe`` but for the manifests, made after the plan."""
+    """Return the arguments of ``training.probe`` except the manifests, made after the plan."""
     lineage, plan = _planned(run, store)
     words = ["--run", run.root, "--store", store.root, "--candidate", run.training.root]
     if plan.parent_version is not None:
@@ -53,7 +53,7 @@ def probe(run: RunLayout, store: StoreLayout) -> list[str]:
 
 
 def probe_manifests(run: RunLayout) -> list[str]:
-    """Return those arguments.
+    """Return the manifest arguments of ``training.probe``.
 
     :raises PipelineFailure: a task of ``promotion.probe_tasks`` was not prepared.
     """
@@ -66,7 +66,7 @@ def probe_manifests(run: RunLayout) -> list[str]:
 def finetune(run: RunLayout, store: StoreLayout, number: int) -> list[str]:
     """Return the arguments of ``training.finetune`` on one of the run's TPUs.
 
-    :param number: of the TPU, from 0.
+    :param number: number of the TPU, from 0.
     """
     config = parse_finetuning_config(uris.read(run.config), run.config)
     count = rental_count(config, FinetuningPlan.load(run.finetuning_plan))

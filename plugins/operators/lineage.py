@@ -1,6 +1,6 @@
 """Operators that let one run at a time continue a lineage.
 
-Wire them around all that trains, judges and promotes::
+Wire them around all tasks that train, judge and promote::
 
     claim >> ... >> promote >> release
     release.as_teardown(setups=[claim], on_failure_fail_dagrun=True)
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 class ClaimLineageOperator(BaseOperator):
-    """Waits until no other run continues the run's lineage, and then keeps it for this one.
+    """Waits until no other run holds the run's lineage, and then takes its lease for this run.
 
-    Waiting is deferred: no worker slot and no TPU. Of the runs that wait the smallest partition
-    comes first. A run that ended without giving the lineage back does not hold it any more. Fails
+    Waiting is deferred: it takes no worker slot and no TPU. Among waiting runs, the smallest
+    partition comes first. A run that ended without releasing the lineage no longer holds it. Fails
     after ``budget.max_lineage_wait_hours``, and at once if the run was planned from a model that is
-    not in use any more. A task that runs again finds the lineage its own.
+    no longer in use. A task that runs again finds that its run already holds the lineage.
 
     Returns the lease's sequence number.
 
@@ -51,14 +51,14 @@ class ClaimLineageOperator(BaseOperator):
     def execute(self, context: Context) -> int:
         """Claim the lineage, or wait for it."""
         claim = self._claim(context)
-        # The run begins, or goes on: what it ended with before does not count any more.
+        # The run begins, or goes on: its earlier outcome no longer counts.
         outcomes.reopen(claim.run)
         return self._attempt(claim)
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:
-        """Ask once more when no trigger could say how the wait ended: Airflow was away so long."""
+        """Resume; try once more if the deferral timed out: Airflow was down for that long."""
         try:
             return super().resume_execution(next_method, next_kwargs, context)
         except TaskDeferralTimeout:
@@ -77,12 +77,12 @@ class ClaimLineageOperator(BaseOperator):
         self._give_up(claim, event["reason"])
 
     def on_kill(self) -> None:
-        """Leave no ticket when the task is ended while its process works."""
+        """Delete the waiting ticket when the task is ended while its process works."""
         if self._open is not None:
             self._open.withdraw()
 
     def _claim(self, context: Context) -> LineageClaim:
-        # Remembered for on_kill, which is not told of which run the task is.
+        # Kept for on_kill, which gets no context.
         self._open = LineageClaim.open(self.store_uri, own_run(context, self.store_uri).root)
         return self._open
 
@@ -131,12 +131,12 @@ class ClaimLineageOperator(BaseOperator):
 
 
 class ReleaseLineageOperator(EndRunOperator):
-    """Gives the lineage back when its run ends.
+    """Releases the lineage when its run ends.
 
-    A teardown of the claim: it runs whatever failed in between. A run whose version is in use was
-    promoted, though no task has recorded that.
+    It is a teardown of the claim: it runs whatever failed in between. A run whose version is in use
+    counts as promoted, even if no task has recorded that.
 
-    Returns as :class:`EndRunOperator`.
+    Returns the same as :class:`EndRunOperator`.
     """
 
     nothing_reached = "it ended without a verdict"
@@ -145,7 +145,7 @@ class ReleaseLineageOperator(EndRunOperator):
         claim = LineageClaim.open(self.store_uri, run.root)
         try:
             outcome = super()._end(context, run, person)
-            # Before the next run plans: what this one has not learned joins that.
+            # Before the next run plans: it also takes what this run has not learned.
             attempts.record(claim.lineage, run, claim.record, outcome)
         finally:
             is_own = claim.give_back()

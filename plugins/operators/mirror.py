@@ -1,4 +1,4 @@
-"""Copies of the store in tools of others, as tasks."""
+"""Mirrors the store to MLflow and the Hugging Face Hub, as tasks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ R = TypeVar("R", bound="Report")
 
 
 class MlflowMirrorOperator(BaseOperator):
-    """Adds to MLflow what it does not have of runs, versions and the one in use.
+    """Adds runs and versions that MLflow is missing, and updates which version is in use.
 
-    Fails when MLflow cannot be asked, or when something could not be mirrored, after all the rest
-    was; another try, and each later pass, does what is missing then.
+    Fails when MLflow cannot be reached, or when something could not be mirrored, after mirroring
+    everything else; another try, and each later pass, adds what is still missing.
 
     Returns ``runs`` and ``versions``, the keys and ids of what was written.
 
@@ -45,17 +45,17 @@ class MlflowMirrorOperator(BaseOperator):
 
 
 class HubMirrorOperator(BaseOperator):
-    """Pushes to the Hugging Face Hub what it does not have of versions and the one in use.
+    """Pushes versions that the Hugging Face Hub is missing, and updates which one is in use.
 
-    Fails as :class:`MlflowMirrorOperator` does. The token is read here, from Airflow, and handed to
-    the Hub's library alone.
+    Fails as :class:`MlflowMirrorOperator` does. The token is read here, from Airflow, and passed to
+    the Hub's library only.
 
-    Returns ``versions``, ids of what was pushed, ``in_use``, repositories whose ``main`` has
+    Returns ``versions``, ids of the pushed versions, ``in_use``, repositories whose ``main`` has
     changed, and ``dry_run``, what a pass without a token would push.
 
     :param store_uri: root of the store.
-    :param hub_conn_id: connection whose password is the token, and whose host, if it has one, the
-        Hub's address; empty: the pass only looks.
+    :param hub_conn_id: connection whose password is the token, and whose host, if set, is the Hub's
+        address; empty: a dry run.
     """
 
     def __init__(self, *, store_uri: str, hub_conn_id: str, **kwargs: Any) -> None:
@@ -89,7 +89,11 @@ class HubMirrorOperator(BaseOperator):
 
 
 def _pass(operator: BaseOperator, make: Callable[[], R]) -> R:
-    """Make a pass and return its report, or fail as a task does."""
+    """Make a pass and return its report, or raise Airflow's exception for a failed task.
+
+    :raises AirflowFailException: the configuration or a library is wrong or missing.
+    :raises AirflowException: the server cannot be reached, or something could not be mirrored.
+    """
     from pipeline_mirror.errors import ServerAwayError
 
     try:

@@ -1,7 +1,7 @@
-"""What tasks tell OpenLineage of the data that they have read and written.
+"""Reports the data that tasks have read and written to OpenLineage.
 
-The provider ``apache-airflow-providers-openlineage`` asks, where it is installed and told whom to
-send events to. Elsewhere nothing here is called, and nothing of OpenLineage is ever imported.
+The provider ``apache-airflow-providers-openlineage`` calls this if it is installed and configured
+with a receiver of events. Otherwise nothing here is called, and OpenLineage is never imported.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
 
 
 class TellsOpenLineage:
-    """Mixin of the operators that say which data they have read and written.
+    """Mixin of the operators that report which data they have read and written.
 
-    They say it when a try has ended: only then does the store know. A deferred task begins anew
-    after each wait, and would say it each time. A try that has failed has only read: what it left
-    counts for nothing, or was there before.
+    They report when a try has ended: only then does the store know. A deferred task starts again
+    after each wait, and would report each time. A failed try reports only inputs: its output does
+    not count, or existed before.
     """
 
     store_uri: str
 
     @abstractmethod
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store.
+        """Return the data that the task has read and written, by the store's records.
 
-        :param run: whose task this is.
-        :param number: in a mapped group, of the task's TPU; from 0.
+        :param run: the run that the task belongs to.
+        :param number: number of the task's TPU in a mapped group, from 0.
         """
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
-        """Return the data of a task that has succeeded or was skipped."""
+        """Return the inputs and outputs of a task that has succeeded or was skipped."""
         return _lineage(self._data_of(task_instance))
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage:
-        """Return the data that a task which has failed was to read."""
+        """Return the inputs of a task that has failed."""
         return _lineage(TaskData(self._data_of(task_instance).inputs))
 
     def _data_of(self, task_instance: Any) -> TaskData:
@@ -70,7 +70,7 @@ def _lineage(data: TaskData) -> OperatorLineage:
 
 
 def _facets(data: Data) -> dict[str, Any]:
-    """Return what is so of data whoever works with them."""
+    """Return the facets of a dataset that do not depend on the task that uses it."""
     from openlineage.client import facet_v2 as facets
 
     found: dict[str, Any] = {
@@ -107,7 +107,7 @@ def _change(data: Data) -> dict[str, Any]:
 
 
 def _read(data: Data) -> dict[str, Any]:
-    """Return what is so of data as they were read: how many, and what was checked."""
+    """Return the input facets of a dataset: its size, and what was checked."""
     from openlineage.client import facet_v2 as facets
 
     found: dict[str, Any] = {}

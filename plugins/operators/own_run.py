@@ -1,8 +1,8 @@
-"""The folder of the run that a task belongs to, found by Airflow's own names of the run.
+"""Finds the folder of the run that a task belongs to, by Airflow's own ids of the run.
 
-Whoever may trigger a run may also change XComs. So no task takes from an XCom what it reads, runs
-or rents: it finds its run's folder here, and there the configuration and the plan that passed the
-checks. XComs show people what was decided, and tell Airflow how many tasks to map.
+Anyone who may trigger a run may also change XComs. So no task takes what it reads, runs or rents
+from an XCom: it finds its run's folder here, and in it the configuration and the plan that passed
+the checks. XComs show people what was decided, and tell Airflow how many tasks to map.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def own_run(context: Context, store_uri: str) -> RunLayout:
 def own_rental(context: Context, store_uri: str) -> RunLayout:
     """Return the folder that the task's TPU is rented for.
 
-    In a mapped group that of the TPU of the group's number: of the first the run's own.
+    In a mapped group each index has a TPU and a folder of its own; the first uses the run's folder.
     """
     key = identity.rental_key(_run_key(context), tpu_number(context))
     return StoreLayout(store_uri).run(key)
@@ -35,16 +35,16 @@ def own_rental(context: Context, store_uri: str) -> RunLayout:
 
 def tpu_number(context: Context) -> int:
     """Return the number of the task's TPU among those of its run, from 0."""
-    # Of a task that is not mapped Airflow says -1.
+    # For a task that is not mapped, Airflow says -1.
     return max(context["ti"].map_index or 0, 0)
 
 
 def prepared_manifest(place: str, task: str) -> str:
     """Return the manifest that a data job of the run has left.
 
-    :param place: of the PreparedInput in the run's folder.
+    :param place: address of the PreparedInput in the run's folder.
     :param task: the task that runs the data job.
-    :raises PipelineFailure: it has left none.
+    :raises PipelineFailure: the job has left none.
     """
     prepared = PreparedInput.load_or_none(place)
     if prepared is None:

@@ -1,7 +1,7 @@
-"""The assets through which the pipeline's DAGs, and other systems, tell each other what happened.
+"""Defines the assets by which the pipeline's DAGs and other systems notify each other.
 
-They have a name and no address: where the corpus and the models lie is a setting of the deployment,
-and an asset whose address changed would be another asset, without the history of the first.
+They have a name but no address: the location of the corpus and the models is a setting of the
+deployment, and an asset with a changed address would be another asset, without the first's history.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ parent, the partition learned last and the reason."""
 def announce_model(context: Context, version: ModelVersion, *, partition: str, reason: str) -> None:
     """Attach an event of :data:`PROMOTED_MODEL` to the task, sent when it succeeds.
 
-    It has a key of its own in every run: events of a run by schedule carry the run's partition key,
-    those of other runs none, and no DAG of Airflow 3.3.2 listens to both.
+    The event has a partition key in every run: otherwise events of a scheduled run would carry the
+    run's partition key and those of other runs none, and no DAG of Airflow 3.3.2 listens to both.
     """
     event = context["outlet_events"][PROMOTED_MODEL]
     event.extra.update(

@@ -1,4 +1,4 @@
-"""What a run trains on, as a task."""
+"""Plans what a run trains on, as a task."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ class PlanJobsOperator(TellsOpenLineage, BaseOperator):
     partitions seen (:func:`model_registry.plans.scored_sets`). The plan is made once, while the run
     holds the lineage; see :func:`model_registry.plans.make_plan`.
 
-    A number of steps that goes over the text more often than ``training.max_passes`` is refused:
-    only now are all rows counted, and no TPU is rented yet. So is what a TPU VM's disk cannot hold.
+    A number of steps that passes over the text more often than ``training.max_passes`` is refused:
+    only now are all rows counted, and no TPU is rented yet. A plan that does not fit on a TPU VM's
+    disk is refused too.
 
-    Skipped, and with it what follows, when the model in use has seen the partition as it is.
+    Skipped, with all later tasks, when the model in use has seen the partition in its current
+    state.
 
-    Returns, for people to see, ``train``, ``evaluate`` and ``probe`` (lists of arguments),
-    ``baseline`` (a version id or None) and ``run_uri``. The jobs' tasks work them out themselves.
+    Returns, only for people to see, ``train``, ``evaluate`` and ``probe`` (lists of arguments),
+    ``baseline`` (a version id or None) and ``run_uri``. The jobs' tasks derive these themselves.
 
     :param store_uri: root of the store.
     """
@@ -53,7 +55,7 @@ class PlanJobsOperator(TellsOpenLineage, BaseOperator):
         self.store_uri = store_uri
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return the arguments of the jobs."""
+        """Make the plan; return the arguments of the jobs."""
         run, store = own_run(context, self.store_uri), StoreLayout(self.store_uri)
         manifest_uri = prepared_manifest(run.prepared_partition, "prepare")
         record = RunRecord.load(run.record)
@@ -105,9 +107,9 @@ class PlanJobsOperator(TellsOpenLineage, BaseOperator):
             self.log.info("Not scored, as there are evaluation.max_sets: %s", ", ".join(others))
 
     def _show_length(self, config: PipelineConfig, plan: RunPlan, store: StoreLayout) -> None:
-        """Log for how long it trains, and a warning if the model will see its text too often.
+        """Log how long the run trains, and a warning if the model will see its text too often.
 
-        :param config: its steps are decided.
+        :param config: a configuration whose steps are decided.
         """
         lineage = store.lineage(config.model.lineage_id)
         for line in planned_lines(config, plans.row_counts(plan, lineage), store):
@@ -115,5 +117,5 @@ class PlanJobsOperator(TellsOpenLineage, BaseOperator):
             (self.log.warning if is_warning else self.log.info)("%s", line)
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_plan(run)

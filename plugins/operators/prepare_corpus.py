@@ -1,4 +1,4 @@
-"""The data jobs over a run's own partition, as tasks."""
+"""Runs the data jobs on a run's own partition, as tasks."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class TrainVocabularyOperator(TellsOpenLineage, PythonModuleOperator):
         return [*arguments, *super().command_line(context)]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_vocabulary(run)
 
 
 class PrepareCorpusOperator(TellsOpenLineage, DataJobOperator):
-    """Turns the run's partition into records, in a process of its own or on Dataflow.
+    """Turns the run's partition into records, in a separate process or on Dataflow.
 
-    Which manifest it has made is kept with the run, for the task that plans. Returns the job's
+    The URI of the manifest is kept with the run, for the task that plans. Returns the job's
     summary: ``manifest``, ``report`` and its counts.
     """
 
@@ -74,7 +74,7 @@ class PrepareCorpusOperator(TellsOpenLineage, DataJobOperator):
         return [*partition_arguments(context, self.store_uri), *super().command_line(context)]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_prepare(run)
 
 
@@ -95,7 +95,7 @@ def first_partition(store: StoreLayout, run: RunLayout) -> str:
 
 
 def partition_arguments(context: Context, store_uri: str) -> list[str]:
-    """Return what tells a data job the task's run: its configuration, the store, its partition."""
+    """Return a data job's arguments for the run: its configuration, the store, its partition."""
     run = own_run(context, store_uri)
     partition = RunRecord.load(run.record).partition
     return ["--config", run.config, "--store", store_uri, "--partition", partition]

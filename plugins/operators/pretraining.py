@@ -1,4 +1,4 @@
-"""What a re-pretraining run's TPU is given to do, as tasks: training and evaluation."""
+"""Tasks of a re-pretraining run on its TPU: training and evaluation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TpuTrainOperator(TellsOpenLineage, TpuRunOperator):
-    """Trains the run's candidate on what its plan says."""
+    """Trains the run's candidate on the data in its plan."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(entry_point="training.train", **kwargs)
@@ -27,7 +27,7 @@ class TpuTrainOperator(TellsOpenLineage, TpuRunOperator):
         return job_arguments.train(run, StoreLayout(self.store_uri))
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_train(run)
 
 
@@ -43,5 +43,5 @@ class TpuEvaluateOperator(TellsOpenLineage, TpuRunOperator):
         return job_arguments.evaluate(run, StoreLayout(self.store_uri))
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_evaluate(run)

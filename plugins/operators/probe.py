@@ -1,4 +1,4 @@
-"""Labelled tasks as a part of promotion: they are prepared, then both models are tried on them."""
+"""Probes on labeled tasks before promotion: prepares the tasks, then tries both models on them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class ProbeDataOperator(TellsOpenLineage, DataJobOperator):
-    """Turns the labelled tasks of ``promotion.probe_tasks`` into records, one after the other.
+    """Turns the labeled tasks of ``promotion.probe_tasks`` into records, one after the other.
 
-    Skipped when there are none. A task that is prepared already is left alone. Fails when one has
-    too few test examples to say anything of a candidate.
+    Skipped when there are none. A task that is prepared already is left alone. Fails when a task
+    has too few test examples to judge a candidate.
 
     Returns ``manifests``, the URI of each task's TaskManifest.
     """
@@ -57,15 +57,15 @@ class ProbeDataOperator(TellsOpenLineage, DataJobOperator):
         return {"manifests": manifests}
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         config = parse_config(uris.read(run.config), run.config)
         return task_data.of_tasks(run, config.promotion.probe_tasks)
 
 
 class TpuProbeOperator(TellsOpenLineage, TpuRunOperator):
-    """Fine-tunes candidate and model in use on labelled tasks, on the run's TPU.
+    """Fine-tunes candidate and model in use on labeled tasks, on the run's TPU.
 
-    Fails without asking for a TPU when a task was not prepared, or there is none.
+    Fails before it asks for a TPU when a task was not prepared, or when there are no tasks.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -88,5 +88,5 @@ class TpuProbeOperator(TellsOpenLineage, TpuRunOperator):
         return [*words, *job_arguments.probe_manifests(run)]
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_probe(run)

@@ -1,10 +1,10 @@
-"""Runs a command and ends it with all its children once whoever asked for it is gone.
+"""Runs a command and ends it with all its children once the calling process is gone.
 
-``python process_guard.py SECONDS COMMAND ...``, with the asking process at the other end of stdin.
+``python process_guard.py SECONDS COMMAND ...``, with the caller at the other end of stdin.
 
-A program of its own, of the standard library alone, because Airflow kills a task's process five
-seconds after it told it to stop, whatever it is doing: too early for a job that first has to cancel
-its work in the cloud, and nobody would be left to kill what does not stop by itself.
+It is a separate program, of the standard library alone, because Airflow kills a task's process five
+seconds after asking it to stop, whatever it is doing: too early for a job that first has to cancel
+its work in the cloud, and nothing would be left to kill processes that do not stop by themselves.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 def run(command: list[str], grace_seconds: float) -> int:
     """Run the command to its end, or until stdin is closed; return its code as ``Popen`` does.
 
-    Its process group is then told to stop; what is left after ``grace_seconds`` is killed. That
-    holds for children that outlive the command too.
+    Its process group then gets SIGTERM; processes left after ``grace_seconds`` are killed. This
+    includes children that outlive the command.
     """
     told: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -40,13 +40,13 @@ def run(command: list[str], grace_seconds: float) -> int:
 
 
 def _stdin_is_closed() -> bool:
-    """Wait for a moment and return whether the other end is gone; it never writes anything."""
+    """Wait for a moment and return whether the caller is gone; it never writes anything."""
     return bool(select.select([sys.stdin], [], [], _SECONDS_BETWEEN_LOOKS)[0])
 
 
 def _signal_group(child: subprocess.Popen[bytes], number: int) -> bool:
     """Signal the command and its children; return False when none of them is left."""
-    child.poll()  # a dead process that nobody has waited for still counts as one of its group
+    child.poll()  # a dead process that was not waited for still counts as part of its group
     try:
         os.killpg(child.pid, number)
     except ProcessLookupError:
@@ -55,7 +55,7 @@ def _signal_group(child: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def main() -> int:
-    """Run the command line; end as the command does, by the same signal if by one."""
+    """Run the command line; exit with the command's code, or by the signal that ended it."""
     code = run(sys.argv[2:], float(sys.argv[1]))
     if code < 0:
         if -code != signal.SIGKILL:

@@ -1,4 +1,4 @@
-"""Models come into use: starting one fine-tuning run for each."""
+"""Starts one fine-tuning run for each model that comes into use."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class ReceiveModelOperator(BaseOperator):
-    """Works out which fine-tuning run a model that came into use is to start.
+    """Determines the fine-tuning run that a model that came into use starts.
 
-    Skipped, with the reason, where there is nothing to do: the preset names no task, or another
-    lineage. The same model always gives the same run, so that an event that comes twice starts
-    nothing twice.
+    Skipped, with the reason, if there is nothing to do: the preset names no task, or another
+    lineage. The same model always gives the same run, so that a repeated event starts no second
+    run.
 
-    Returns ``run_id`` and ``conf``, of the run of ``bert_finetuning``.
+    Returns ``run_id`` and ``conf`` of the run of ``bert_finetuning``.
 
     :param store_uri: root of the store.
-    :param preset: what that run starts from.
+    :param preset: the preset of that run.
     """
 
     def __init__(self, *, store_uri: str, preset: str, **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ class ReceiveModelOperator(BaseOperator):
         self.preset = preset
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look at the model that is this run's partition key."""
+        """Return the run for the model that is this run's partition key."""
         key = context["dag_run"].partition_key
         if key is None:
             raise AirflowFailException(
@@ -72,7 +72,7 @@ class ReceiveModelOperator(BaseOperator):
 
 
 def conf_of(preset: FinetuningConfig, version: ModelVersion) -> dict[str, Any]:
-    """Return what the fine-tuning run of a model is asked for."""
+    """Return the conf of a model's fine-tuning run."""
     conf: dict[str, Any] = {"encoder.version": version.version_id}
     compared = preset.encoder.compare_with
     if version.parent is None and "previous" in compared:
@@ -81,6 +81,6 @@ def conf_of(preset: FinetuningConfig, version: ModelVersion) -> dict[str, Any]:
 
 
 def conf_in_use(preset: FinetuningConfig, store: StoreLayout) -> dict[str, Any] | None:
-    """Return what the fine-tuning run of the model in use is asked for; None: none is in use."""
+    """Return the conf of the fine-tuning run of the model in use; None: no model is in use."""
     in_use = production(store.lineage(preset.encoder.lineage_id))
     return None if in_use is None else conf_of(preset, in_use)

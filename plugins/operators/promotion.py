@@ -78,7 +78,7 @@ class JudgeOperator(TellsOpenLineage, BaseOperator):
         return str(verdict.verdict)
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_judge(run)
 
 
@@ -90,9 +90,9 @@ def _from_sentence_encoder(run: RunLayout) -> bool:
 class PromoteOperator(TellsOpenLineage, BaseOperator):
     """Publishes a promoted candidate as an immutable version and puts it into use.
 
-    Skipped when the verdict is a rejection. Fails when a person had to approve and did not, when
-    the run does not hold its lineage any more, and when another model came into use since the
-    evaluation, because the comparison then was with the wrong model.
+    Skipped when the verdict is a rejection. Fails when a required approval is missing, when the run
+    no longer holds its lineage, and when another model came into use since the evaluation, because
+    the comparison was then with the wrong model.
 
     Emits the asset ``promoted_model``. Returns the version id.
 
@@ -134,7 +134,7 @@ class PromoteOperator(TellsOpenLineage, BaseOperator):
         lineage = store.lineage(record.lineage_id)
         lease.require_held(lineage, record.run_key)
         version = registry.publish(store, run)
-        # Copying takes minutes, in which a person can have broken the lease.
+        # Copying takes minutes, during which a person may have broken the lease.
         lease.require_held(lineage, record.run_key)
         registry.promote(
             lineage, version.version_id, expected_baseline=version.parent, reason=reason
@@ -142,5 +142,5 @@ class PromoteOperator(TellsOpenLineage, BaseOperator):
         return version
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_promote(run)

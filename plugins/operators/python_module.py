@@ -1,4 +1,4 @@
-"""Runs a command-line module of this repository as a task, in a process of its own."""
+"""Runs a command-line module of this repository as a task, in a separate process."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ REPOSITORY = str(Path(__file__).parents[2])
 GUARD = str(Path(__file__).with_name("process_guard.py"))
 HIDER = str(Path(__file__).with_name("hidden_files.py"))
 GRACE_SECONDS = 20.0
-"""From telling a module to stop to killing it: longer than cancelling a cloud job takes."""
+"""Time between asking a module to stop and killing it: longer than canceling a cloud job takes."""
 
 
 @dataclass(frozen=True)
 class ModuleRun:
-    """A module that has run, and from when to when."""
+    """A module that has run, with its start and end time."""
 
     module: str
     began: datetime
@@ -50,21 +50,21 @@ class ModuleRun:
 class PythonModuleOperator(BaseOperator):
     """Runs ``python -m <module> <arguments>`` and returns the JSON object it prints last.
 
-    Heavy libraries (Beam) so stay out of the worker's process, and the module is the same one a
-    user runs by hand. What it says on stderr appears in the task log line by line, its summary as a
+    This keeps heavy libraries (Beam) out of the worker's process, and the module is the same one
+    that a user runs by hand. Its stderr appears in the task log line by line, its summary as a
     table. A user error or bad data fails the task for good; any other failure may be retried.
 
     No process of the module outlives the task, however the task ends: see
     :mod:`operators.process_guard`.
 
-    Of the files that the run's request names, the module may read those below the roots of
-    :func:`preflight.request.request_roots`. What ``REPRETRAIN_HIDDEN_PATHS`` names it cannot read,
-    whatever it tries: see :mod:`operators.hidden_files`.
+    The module may read those files named by the run's request that are below the roots of
+    :func:`preflight.request.request_roots`. The kernel denies it the files in
+    ``REPRETRAIN_HIDDEN_PATHS``: see :mod:`operators.hidden_files`.
 
-    :param module: such as ``beam_jobs.prepare_corpus``.
+    :param module: name of the module, such as ``beam_jobs.prepare_corpus``.
     :param store_uri: root of the store.
-    :param arguments: its command line; operators that know it only when they run return it from
-        :meth:`command_line`.
+    :param arguments: its command line; operators that know it only when they run override
+        :meth:`command_line` instead.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class PythonModuleOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the module to its end."""
         command_line, began = self.command_line(context), datetime.now(UTC)
-        # A file, not a pipe: nobody has to read it while the log is read.
+        # A file, not a pipe, which would have to be read concurrently with the log.
         with tempfile.TemporaryFile() as printed:
             try:
                 code, last_words = self._run(command_line, printed, context)
@@ -93,7 +93,7 @@ class PythonModuleOperator(BaseOperator):
         try:
             summary = self._summary(code, lines[-1] if lines else "", last_words)
         except PipelineFailure as error:
-            # No later task may come to say it; one that does, replaces it.
+            # No later task may run to write the note; if one does, it replaces this text.
             failed = short_reason(f"Failed: {error}")
             leave_note(context, " ".join([failed, *self._about_run(context)]))
             raise
@@ -106,15 +106,15 @@ class PythonModuleOperator(BaseOperator):
         return list(self.arguments)
 
     def heard(self, line: str, context: Context) -> None:
-        """Take note of a line that the module has just said."""
+        """Handle a line that the module has just logged; the default does nothing."""
 
     def on_kill(self) -> None:
-        """Make the guard end the module and its children; it does so without this process too."""
+        """Make the guard end the module and its children, as it also does if this process dies."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
     def _run(self, arguments: list[str], printed: IO[bytes], context: Context) -> tuple[int, str]:
-        """Run the module and log what it says; return its exit code and its last words."""
+        """Run the module and log its stderr; return its exit code and its last line there."""
         command = [sys.executable, "-m", self.module, *arguments]
         self.log.info("Running %s", " ".join(command))
         read_end, write_end = os.pipe()
@@ -126,7 +126,7 @@ class PythonModuleOperator(BaseOperator):
                     stdin=subprocess.PIPE,
                     stdout=printed,
                     stderr=write_end,
-                    # A module that is told to stop may go on speaking when this process is gone.
+                    # A module that was asked to stop may still write after this process is gone.
                     pass_fds=[read_end],
                     cwd=REPOSITORY,
                     env=self._environment(),
@@ -148,20 +148,20 @@ class PythonModuleOperator(BaseOperator):
         return code, last_words
 
     def _summary(self, code: int, last_line: str, last_words: str) -> dict[str, Any]:
-        """Return what the module did.
+        """Return the module's summary, from its last line on stdout.
 
-        :raises PipelineFailure: it says what of the request or of the data keeps it from that.
-        :raises PipelineRetry: it says what of this machine does.
-        :raises AirflowException: it ended in another way; its last words may hold corpus text.
+        :raises PipelineFailure: the module reported an error in the request or the data.
+        :raises PipelineRetry: the module reported a problem of this machine.
+        :raises AirflowException: it failed otherwise; its last line may contain corpus text.
         """
         kind = ExitKind.from_exit_code(code)
         beginning, _, own_words = last_words.partition(f"{kind}: ")
         if kind in (ExitKind.USER_ERROR, ExitKind.BAD_DATA):
-            # With these codes a module ends by an error of its own, which quotes no file.
+            # With these codes a module ends on an error of its own, which quotes no file content.
             said = own_words or last_words
             raise PipelineFailure(Remedy.MEND_INPUT, f"{self.module}: {kind}: {said}")
         if kind is ExitKind.FAILED and beginning == f"{self.module.rpartition('.')[2]}: ":
-            # Of the machine. What nobody foresaw ends with a traceback, without this beginning.
+            # A machine problem. Unexpected errors end with a traceback, without this prefix.
             raise PipelineRetry(Remedy.MEND_AND_CLEAR, f"{self.module}: {own_words}")
         if kind is not ExitKind.OK:
             raise AirflowException(
@@ -183,16 +183,16 @@ class PythonModuleOperator(BaseOperator):
         return [about_run(record.partition, record.lineage_id)] if record is not None else []
 
     def hidden_paths(self) -> Sequence[str]:
-        """Return what the module must not be able to read."""
+        """Return the paths that the module must not be able to read."""
         return load_settings().hidden_paths
 
     def _hiding(self) -> list[str]:
-        """Return the command that the module's is given to, so that files are hidden from it."""
+        """Return the prefix of the module's command that hides files from it; empty: none."""
         hidden = self.hidden_paths()
         if not hidden:
             return []
         rights = dict.fromkeys(hidden, Right.HIDDEN)
-        # What Airflow runs: whoever changes that, reads all that Airflow can.
+        # Code that Airflow runs is read-only: who can change it can read all that Airflow can.
         rights |= dict.fromkeys((REPOSITORY, sys.prefix, sys.base_prefix), Right.READ)
         credentials = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
         given = [uris.for_library(root) for root in (*self._roots().roots, credentials) if root]
@@ -209,7 +209,7 @@ class PythonModuleOperator(BaseOperator):
         return request_roots(load_settings(), StoreLayout(self.store_uri))
 
     def _environment(self) -> dict[str, str]:
-        # The jobs do not need Airflow's secrets, nor others', so they do not get them.
+        # The jobs need no secrets, of Airflow or others, so they do not get them.
         kept = {name: value for name, value in os.environ.items() if not is_private(name)}
         own = {"PYTHONPATH": REPOSITORY, "PYTHONUNBUFFERED": "1"}
         return kept | own | request_paths.variables(self._roots())

@@ -1,4 +1,4 @@
-"""The store's retention as a task."""
+"""Applies the store's retention as a task."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _PROGRESS_SECONDS = 30.0
 
 
 class StoreRetentionOperator(BaseOperator):
-    """Reports what of the store is old and needed by nobody, and removes it if asked to.
+    """Reports what in the store is old and no longer needed, and removes it on request.
 
-    Returns the number of things and bytes by kind, as ``can_go`` and ``removed``.
+    Returns the number of items and bytes by kind, as ``can_go`` and ``removed``.
 
     :param store_uri: root of the store.
-    :param delete: remove what can go; otherwise only say so. (templated)
-    :param keep_versions: nearest ancestors and newest versions of each lineage that stay.
-        (templated)
-    :param older_than_days: nothing younger is touched; at least 2. (templated)
-    :param confirm: remove although a clock may be wrong, or most versions would go. (templated)
+    :param delete: remove what can go; otherwise only report it. (templated)
+    :param keep_versions: number of nearest ancestors and of newest versions of each lineage that
+        are kept. (templated)
+    :param older_than_days: nothing younger is removed; at least 2. (templated)
+    :param confirm: remove even if a clock may be wrong, or most versions would go. (templated)
     """
 
     template_fields: Sequence[str] = ("delete", "keep_versions", "older_than_days", "confirm")

@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 PREVIOUS = "previous"
-"""Stands for the version that the one in use at the run's trigger was trained from."""
+"""Means the version from which the one in use at the time of the run's trigger was trained."""
 
 _BEGIN = timedelta(minutes=1)
-"""That the task of a rollback takes to begin, or less."""
+"""Longest time that the task of a rollback takes to begin."""
 
 
 class RollbackOperator(TellsOpenLineage, BaseOperator):
     """Verifies a published version and puts it into use, whether it is older or newer.
 
-    The version that was in use is remembered as rolled back, so that no run puts it back by itself.
-    A run of the lineage that is under way was started from that one and cannot promote any more;
-    the log names it. Skipped when the version is in use already. ``previous`` is of the model that
-    was in use when the run was triggered; if another has come into use since, nothing happens and
-    the task fails, or is skipped if that is the one. Tried again after it has changed
-    the model in use, it changes nothing more, and announces what it has done.
+    The version that was in use is recorded as rolled back, so that no run puts it back by itself. A
+    run of the lineage that is under way started from that version and can no longer promote; the
+    log names it. Skipped when the version is in use already. ``previous`` refers to the model in
+    use when the run was triggered; if another has come into use since, nothing changes and the task
+    fails, or is skipped if the version in use is the requested one. A retry after the model in use
+    was changed changes nothing more, and announces the change.
 
     Emits the asset ``promoted_model``. Returns ``lineage_id``, ``before`` and ``after``.
 
@@ -62,7 +62,7 @@ class RollbackOperator(TellsOpenLineage, BaseOperator):
         self.reason = reason
 
     def execute(self, context: Context) -> dict[str, str]:
-        """Verify the version, put it into use and tell what was before."""
+        """Verify the version and put it into use; return what was in use before and after."""
         reason = self.reason.strip()
         if not reason:
             raise PipelineFailure(
@@ -128,10 +128,10 @@ class RollbackOperator(TellsOpenLineage, BaseOperator):
     def _wanted(
         self, lineage: LineageLayout, pointer: ProductionPointer, dag_run: Any
     ) -> tuple[str, str | None]:
-        """Return the version to use, and the one that it is to replace; None: any.
+        """Return the version to use, and the one that it must replace; None: any.
 
-        Whoever asked for the previous one saw the model that was in use then. A second press, and
-        any that waited in the queue, means that one too, and goes no further back.
+        A request for the previous version refers to the model in use when it was made. A second
+        request, or one that waited in the queue, refers to the same model and goes no further back.
         """
         wanted = self.version.strip()
         if wanted != PREVIOUS:
@@ -154,32 +154,33 @@ class RollbackOperator(TellsOpenLineage, BaseOperator):
         return model.parent, seen
 
     def task_data(self, run: RunLayout, number: int) -> TaskData:
-        """Return what the task has read and written, by the store."""
+        """Return the data that the task has read and written, by the store's records."""
         return task_data.of_rollback(run, StoreLayout(self.store_uri).lineage(self.lineage))
 
 
 def _was_seen(stay: EarlierModel, dag_run: Any, behind: timedelta) -> bool:
-    """Tell whether a version was in use already when a run was triggered.
+    """Return whether a version was in use already when a run was triggered.
 
-    Of what another rollback has brought, Airflow's own times say it: whoever pressed before that
-    run had ended cannot have seen its result. Else a worker's clock stands against that of
-    Airflow's server; one that is ahead lets the press go for too early, so that nothing happens.
+    For a version that another rollback put into use, Airflow's own times decide: a request made
+    before that run ended cannot have seen its result. Otherwise a worker's clock is compared with
+    that of Airflow's server; if the worker's is ahead, the request counts as too early, so that
+    nothing changes.
     """
     if stay.run_id is not None:
         try:
             ended = end_of(dag_run.dag_id, stay.run_id)
         except LookupError:
-            pass  # its record was removed
+            pass  # Airflow's record of that run was removed
         else:
             return ended is not None and ended <= dag_run.run_after
     return stay.since + behind <= dag_run.run_after
 
 
 def _behind(dag_run: Any) -> timedelta:
-    """Return how much at most the workers' clocks are behind that of Airflow's server.
+    """Return by how much at most the workers' clocks are behind that of Airflow's server.
 
-    They are if a task runs before its own DAG run has begun: by that, and by what a task takes to
-    begin.
+    They are behind if a task seems to run before its own DAG run has begun: by that time plus the
+    time that a task takes to begin.
     """
     early = dag_run.start_date - datetime.now(UTC)
     return early + _BEGIN if early > timedelta() else timedelta()

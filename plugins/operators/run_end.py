@@ -1,4 +1,4 @@
-"""The last task of a run: records how the run ended, and lets Airflow show just that."""
+"""Runs the last task of a run: records how the run ended, and makes Airflow show the same."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class EndRunOperator(BaseOperator):
-    """Records how a run ended if no task has, and ends as the run has.
+    """Records how a run ended if no task has, and succeeds or fails as the run did.
 
     Wire it as a teardown behind all others, so that it runs whatever failed::
 
         [report, export] >> end.as_teardown(on_failure_fail_dagrun=True)
 
-    A run without an outcome by now has failed, whatever a person marked its tasks as. The task then
-    fails, without another try: so what Airflow shows is what happened, although the tasks that a
-    person skipped are green. One alert says who did it.
+    A run without an outcome by now has failed, however a person marked its tasks. This task then
+    fails without another try, so that Airflow shows what happened although the tasks that a person
+    skipped are green. One alert says who ended the run.
 
     Returns the run's outcome, and leaves the text of the run's note.
 
@@ -45,10 +45,10 @@ class EndRunOperator(BaseOperator):
         self.store_uri = store_uri
 
     def execute(self, context: Context) -> str:
-        """Record the outcome, and end as the run has."""
+        """Record the outcome, and succeed or fail as the run did."""
         run, person = own_run(context, self.store_uri), ended_by(context)
         if uris.exists(run.refusal):
-            # What refused it has told people why, in the note as well.
+            # The task that refused it has alerted people and left the note already.
             raise RunHasFailed("The run was refused before anything was spent.")
         if not uris.exists(run.record):
             by = f"ended by {person} in Airflow" if person is not None else "ended"
@@ -63,9 +63,9 @@ class EndRunOperator(BaseOperator):
         return str(outcome.outcome)
 
     def _end(self, context: Context, run: RunLayout, person: str | None) -> RunOutcome:
-        """Return how the run ended, recorded.
+        """Return the run's outcome, and record it if no task has.
 
-        :param person: who has ended it by hand.
+        :param person: who ended the run by hand.
         """
         found = RunOutcome.load_or_none(run.outcome) or self._reached(
             run, RunRecord.load(run.record)
@@ -78,13 +78,13 @@ class EndRunOperator(BaseOperator):
         return outcomes.record(run, OutcomeKind.FAILED, reason, written_by=self.task_id)
 
     def _reached(self, run: RunLayout, record: RunRecord) -> RunOutcome | None:
-        """Return what the run has reached all the same, recorded; None: nothing."""
+        """Record and return an outcome that the run reached although no task recorded it."""
         return None
 
     def _tell(self, context: Context, reason: str) -> None:
         try:
             run_was_ended(context, summary="run failed, ended by a person", reason=reason)
-        except Exception:  # the watch tells of an outcome that nobody was told of
+        except Exception:  # the watch raises an alert about an outcome without one
             self.log.exception("Nobody could be told of the run's end")
 
     def _what_failed(self, context: Context, *, is_by_hand: bool) -> str:
@@ -96,7 +96,7 @@ class EndRunOperator(BaseOperator):
             tasks = []
         if not tasks:
             return self.nothing_reached
-        # A task that a person has ended with the run may have failed before, for another reason.
+        # A task that a person ended with the run may have failed earlier, for another reason.
         run = ended_run(context, () if is_by_hand else tasks)
         told = failure_reasons(StoreLayout(self.store_uri), run)
         return ". ".join([f"failed: {', '.join(tasks)}", *told])

@@ -1,7 +1,7 @@
-"""Which data a task has read and written, by the records that it and others left in the store.
+"""Lists the data that a task has read and written, from the records in the store.
 
-What a record does not tell is left out: a task that was skipped has written nothing, whatever it
-is called. Data are named by URI, so that what one task writes is what another reads.
+Data without a record is left out: a skipped task has written nothing, whatever its kind. Data is
+named by URI, so that one task's output is recognized as another's input.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pipeline_store.formats import (
 from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout
 
 MAX_FILES = 100
-"""A partition of more input files is told by its folders: each file takes a read of the store."""
+"""A partition with more input files is listed by folder: each file takes a read of the store."""
 
 _TRAINED_ON = "trained on partition "
 
@@ -54,7 +54,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that is asked of data, and whether it holds."""
+    """A requirement on data, and whether it holds."""
 
     name: str
     holds: bool
@@ -64,11 +64,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Data:
-    """A file or a folder, and what is known of its content.
+    """A file or a folder, with what is known about its content.
 
-    :ivar version: what changes when the content does.
-    :ivar tokens: real ones in its records, padding excluded.
-    :ivar is_replaced: whether writing it replaced what was there.
+    :ivar version: identifies the content, and changes with it.
+    :ivar tokens: real tokens in its records, padding excluded.
+    :ivar is_replaced: whether writing it replaced earlier content.
     """
 
     uri: str
@@ -85,14 +85,14 @@ class Data:
 
 @dataclass(frozen=True)
 class TaskData:
-    """What a task has read and written."""
+    """The data that a task has read and written."""
 
     inputs: list[Data] = field(default_factory=list)
     outputs: list[Data] = field(default_factory=list)
 
 
 def of_vocabulary(run: RunLayout) -> TaskData:
-    """Return text and vocabulary, if it was made of this run's text or copied; else that alone."""
+    """Return the vocabulary with its text or source; alone as input if another run made it."""
     record, store, lineage = _places(run)
     info = VocabularyInfo.load_or_none(lineage.vocabulary_info)
     made = _vocabulary(lineage)
@@ -102,7 +102,7 @@ def of_vocabulary(run: RunLayout) -> TaskData:
         given = Data(store.resolve(info.source), "vocabulary from elsewhere")
         return TaskData([given], [made])
     partition = info.source.removeprefix(_TRAINED_ON)
-    # Of all runs of a backfill the first makes it, of the oldest partition.
+    # In a backfill the first run makes it, from the oldest partition.
     if partition != record.partition and record.backfill is None:
         return TaskData([made])
     return TaskData(list(_folders(run, store, partition)), [made])
@@ -127,7 +127,7 @@ def of_prepare(run: RunLayout) -> TaskData:
 
 
 def of_plan(run: RunLayout) -> TaskData:
-    """Return what was decided on, and the decision; without it what there was to decide on."""
+    """Return the plan and the data that it names; without a plan, the run's own records."""
     plan = RunPlan.load_or_none(run.plan)
     if plan is None:
         return TaskData(list(_own_records(run)))
@@ -136,7 +136,7 @@ def of_plan(run: RunLayout) -> TaskData:
 
 
 def of_import(run: RunLayout) -> TaskData:
-    """Return the weights from elsewhere and the version made of them, if this run has made one."""
+    """Return the imported weights and the version made from them, if this run made one."""
     record, store, lineage = _places(run)
     config = parse_config(uris.read(run.config), run.config)
     own = importing.record_of(config, run_id=record.run_key, partition=record.partition)
@@ -150,7 +150,7 @@ def of_import(run: RunLayout) -> TaskData:
 
 
 def of_train(run: RunLayout) -> TaskData:
-    """Return the records and weights that training began with, and what came of it."""
+    """Return the records and weights that training began with, and the candidate."""
     plan = RunPlan.load_or_none(run.plan)
     if plan is None:
         return TaskData(list(_own_records(run)))
@@ -165,7 +165,7 @@ def of_train(run: RunLayout) -> TaskData:
 
 
 def of_evaluate(run: RunLayout) -> TaskData:
-    """Return models and held-out records, and the report."""
+    """Return the models and held-out records, and the evaluation report."""
     plan = RunPlan.load_or_none(run.plan)
     if plan is None:
         return TaskData()
@@ -174,7 +174,7 @@ def of_evaluate(run: RunLayout) -> TaskData:
 
 
 def of_probe(run: RunLayout) -> TaskData:
-    """Return models and labelled tasks, and the report."""
+    """Return the models and labeled tasks, and the probe report."""
     plan = RunPlan.load_or_none(run.plan)
     if plan is None:
         return TaskData()
@@ -199,12 +199,12 @@ def of_approve(run: RunLayout) -> TaskData:
 
 
 def of_export(run: RunLayout) -> TaskData:
-    """Return the candidate, and itself in other formats."""
+    """Return the candidate, and its exports in other formats."""
     return TaskData(list(_candidate(run)), list(_exports(run)))
 
 
 def of_promote(run: RunLayout) -> TaskData:
-    """Return what a version is made of; and it and the pointer, if this run put it into use."""
+    """Return the parts of a version; and the version and the pointer, if this run promoted it."""
     _, _, lineage = _places(run)
     plan = RunPlan.load_or_none(run.plan)
     reports = [*_verdict(run, plan), *_evaluation(run, plan)] if plan else []
@@ -213,7 +213,7 @@ def of_promote(run: RunLayout) -> TaskData:
 
 
 def of_tasks(run: RunLayout, names: Iterable[str]) -> TaskData:
-    """Return the files of labelled tasks, and their examples as records."""
+    """Return the files of labeled tasks, and their examples as records."""
     data = TaskData()
     for name in names:
         for prepared in prepared_task(run, name):
@@ -237,7 +237,7 @@ def of_rollback(run: RunLayout, lineage: LineageLayout) -> TaskData:
 
 
 def prepared_task(run: RunLayout, name: str) -> Iterator[Data]:
-    """Yield a labelled task as the records that a run has prepared; none: it has not."""
+    """Yield the records that a run has prepared from a labeled task, if it has."""
     prepared = PreparedInput.load_or_none(run.prepared_task(name))
     manifest = TaskManifest.load_or_none(prepared.manifest) if prepared else None
     if prepared is not None and manifest is not None:
@@ -263,7 +263,7 @@ def _found(data: Data | None) -> list[Data]:
 
 
 def _folders(run: RunLayout, store: StoreLayout, partition: str) -> Iterator[Data]:
-    """Yield where the text of a partition lies; nothing is looked at there."""
+    """Yield the folders of a partition's text, without listing them."""
     config = parse_config(uris.read(run.config), run.config)
     patterns = input_patterns(config.corpus.input_pattern, partition, store)
     for folder in dict.fromkeys(map(uris.pattern_folder, patterns)):
@@ -361,7 +361,7 @@ def _pointer(lineage: LineageLayout, version_id: str) -> Data:
 
 
 def _put_into_use(run: RunLayout, lineage: LineageLayout) -> Iterator[Data]:
-    """Yield the version that a run has put into use, and the pointer; none: it has not."""
+    """Yield the version that a run has put into use, and the pointer, if it has."""
     outcome = RunOutcome.load_or_none(run.outcome)
     if outcome is None or outcome.outcome is not OutcomeKind.PROMOTED or not outcome.version_id:
         return

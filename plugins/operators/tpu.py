@@ -1,6 +1,6 @@
-"""Operators that rent a Cloud TPU, run jobs on it, and always give it back.
+"""Operators that rent a Cloud TPU, run jobs on it, and always delete it.
 
-Wire them so that the TPU is given back whatever happens::
+Wire them so that the TPU is deleted whatever happens::
 
     reserve >> create >> run >> delete
     delete.as_teardown(setups=[reserve, create], on_failure_fail_dagrun=True)
@@ -59,9 +59,9 @@ PATIENT_RETRIES: dict[str, Any] = {
     "retry_exponential_backoff": 2.0,
     "max_retry_delay": 900,
 }
-"""For tasks that ask for a TPU or use one, some hours of trying: a store or a service that is away,
-and Airflow's own mistakes cost one retry each. What cannot pass fails at once. Waiting for capacity
-costs none."""
+"""Retries over some hours, for tasks that ask for a TPU or use one: an outage of the store or of a
+service, and an error of Airflow's own, cost one retry each. A permanent error fails at once.
+Waiting for capacity costs none."""
 
 JOB_ADVICE = {
     ExitKind.OUT_OF_MEMORY: "Lower training.global_batch_size or masking.max_seq_length, or take a "
@@ -71,19 +71,19 @@ JOB_ADVICE = {
     ExitKind.HUNG: "It hung more often than budget.max_hangs allows. Look at the stacks in the "
     "mailbox's folder hangs; if it was only slow, raise the limit of its phase in hang.*.",
 }
-"""What to do about the ends of jobs that somebody can do something about."""
+"""Advice for those ways for a job to end that a person can do something about."""
 
 
 class TpuReserveOperator(TpuRunScopedOperator):
-    """Opens a reservation generation for the run; touches no cloud.
+    """Opens a reservation generation for the run, without any cloud request.
 
     It is the setup whose success makes the teardown run, so it does nothing that a cloud can
-    refuse. Each execution opens a new generation and releases the earlier ones. The run goes on:
-    what it ended with before does not count any more.
+    refuse. Each execution opens a new generation and releases the earlier ones. The run goes on, so
+    an earlier outcome no longer counts.
 
     :param project_id: Google Cloud project; None: the connection's. (templated)
     :param tpu_owner: value of the owner label; None: ``REPRETRAIN_OWNER``. (templated)
-    :param code_root: folder whose packages the TPU VMs run; None: the one this program is in.
+    :param code_root: folder whose packages the TPU VMs run; None: this program's own folder.
         (templated)
     """
 
@@ -138,7 +138,7 @@ class TpuReserveOperator(TpuRunScopedOperator):
 
 
 def _require_planned(rental: RunLayout, number: int) -> None:
-    """Check that the run's plan wants a TPU of this number.
+    """Check that the run's plan includes a TPU with this number.
 
     :raises TpuTaskFailed: it does not.
     """
@@ -153,7 +153,7 @@ def _require_planned(rental: RunLayout, number: int) -> None:
 class TpuCreateOperator(TpuAttemptOperator):
     """Asks for the TPU, zone after zone, and waits until it is READY.
 
-    Returns the number of the attempt that succeeded. A retry goes on with the attempt there is.
+    Returns the number of the attempt that succeeded. A retry goes on with the existing attempt.
     """
 
     def _use(self, context: Context, reservation: OpenReservation, record: AttemptRecord) -> int:
@@ -166,14 +166,14 @@ class TpuRunOperator(TpuAttemptOperator):
     """Runs a job on the reservation's TPU and shows its log while it waits, deferred.
 
     A TPU that is lost (preempted, vanished, silent) is deleted and replaced within
-    ``budget.max_preemptions``, and the job submitted again: it has to resume by itself. Returns
+    ``budget.max_preemptions``, and the job is submitted again: it has to resume by itself. Returns
     ``{"status": "succeeded", "attempt": number, "attempts_lost": number}``.
 
-    :param job_id: sorts in the order in which jobs of one TPU run, such as ``010-train``.
-        (templated)
+    :param job_id: the job's id, such as ``010-train``; jobs of one TPU run in the order of their
+        ids. (templated)
     :param entry_point: module of the code bundle, run as ``python -m``. (templated)
     :param arguments: the module's command line. An operator whose job depends on the run's plan
-        takes it from there, by :meth:`job_arguments`. (templated)
+        overrides :meth:`job_arguments` instead. (templated)
     """
 
     template_fields = (*TpuAttemptOperator.template_fields, "job_id", "entry_point", "arguments")
@@ -187,7 +187,7 @@ class TpuRunOperator(TpuAttemptOperator):
         self.arguments = arguments
 
     def job_arguments(self, context: Context) -> Sequence[Any]:
-        """Return the command line of the job's module; asked each time a TPU is given the job."""
+        """Return the command line of the job's module; called each time the job is submitted."""
         return self.arguments
 
     def job_ended(self, context: Context, event: dict[str, Any]) -> Any:
@@ -208,7 +208,7 @@ class TpuRunOperator(TpuAttemptOperator):
             self._fail(reservation, event)
 
     def _begin(self, context: Context, reservation: OpenReservation) -> Any:
-        """Take a job's end that nobody was there to see; else see to it that it runs."""
+        """Use the end of a job that ended unobserved; otherwise make sure that the job runs."""
         for record in reservation.attempts()[-1:]:
             verdict = reported(reservation, record, self.job_id)
             if verdict.outcome == Outcome.SUCCEEDED:
@@ -250,7 +250,7 @@ class TpuRunOperator(TpuAttemptOperator):
         try:
             lines = recap(record, self.job_id)
         except OSError as error:
-            # What follows, the replacement, does not need it.
+            # The replacement of the TPU, which follows, does not need it.
             self.log.warning("How far %s came cannot be told: %s", self.job_id, error)
             return
         for line in lines:
@@ -278,10 +278,10 @@ class TpuRunOperator(TpuAttemptOperator):
 
 
 class TpuDeleteOperator(TpuRunScopedOperator):
-    """Gives back everything that the run's reservations ever made, and confirms that it is gone.
+    """Deletes every TPU that the run's reservations ever made, and confirms that it is gone.
 
-    The teardown. It neither defers nor trusts another component: with the triggerer dead, TPUs are
-    still given back. Repeating it is harmless; it has at least five retries.
+    This is the teardown. It neither defers nor relies on another component: even if the triggerer
+    is dead, TPUs are deleted. Repeating it is harmless; it has at least five retries.
     """
 
     role = "teardown"
@@ -294,7 +294,7 @@ class TpuDeleteOperator(TpuRunScopedOperator):
         self.retries = max(self.retries, DELETE_RETRIES)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Return what was deleted and what it cost."""
+        """Delete the TPUs; return what was deleted and what it cost."""
         # Always worth another try, whatever the reason: a TPU may be running.
         with typed_failures(always_retry=True):
             self.find_run(context)
@@ -302,7 +302,7 @@ class TpuDeleteOperator(TpuRunScopedOperator):
 
     def _release(self, context: Context) -> dict[str, Any]:
         reason = f"delete task, try {context['ti'].try_number}"
-        # Before anything that can fail: from now on nobody makes a TPU for this run.
+        # Before anything that can fail: from now on no TPU is created for this run.
         if write_tombstones(self.run_uri, reason) == 0:
             check_there(RunLayout(self.run_uri))
             self.log.info("No TPU left: nothing was ever reserved for %s", self.run_uri)
@@ -340,16 +340,16 @@ class TpuDeleteOperator(TpuRunScopedOperator):
 
 
 class TpuReaperOperator(TpuOperator):
-    """Deletes TPUs of ours that are expired or released and still there.
+    """Deletes TPUs of ours that are expired or released but still exist.
 
-    The second, independent cleaner: it finds TPUs by label and asks the store whether their run
-    still wants them. Returns one line per TPU it acted on, and fails, after doing all it could, if
-    it could not look or delete everywhere.
+    It is the second, independent cleanup: it finds TPUs by label and looks up in the store whether
+    their run still needs them. Returns one line per TPU it acted on, and fails, after doing all it
+    could, if a listing or a deletion failed anywhere.
 
-    :param zones: besides those in which a TPU was ever asked for. (templated)
+    :param zones: further zones, besides those in which a TPU was ever requested. (templated)
     :param project_id: Google Cloud project; None: the connection's. (templated)
     :param tpu_owner: value of the owner label; None: ``REPRETRAIN_OWNER``. (templated)
-    :param dry_run: only say what would be deleted.
+    :param dry_run: only report what would be deleted.
     """
 
     template_fields = (*TpuOperator.template_fields, "zones", "project_id", "tpu_owner")

@@ -1,4 +1,4 @@
-"""What the TPU operators have in common: bringing a TPU to READY, and giving it back when ended."""
+"""Bases of the TPU operators: they bring a TPU to READY, and delete it when the task is ended."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 KILL_SECONDS = 10.0
 
 LONGEST_PAUSE = timedelta(minutes=15)
-"""Between two rounds through the zones; the first one is the task's ``retry_delay``, and each one
-after that twice as long."""
+"""Longest pause between two rounds through the zones; the first is the task's ``retry_delay``, and
+each next one is twice as long."""
 
 _MOST_DOUBLINGS = 12
 
@@ -56,13 +56,13 @@ EVENT_KINDS = {
     Outcome.DEADLINE: FailureKind.BUDGET,
     Outcome.BUDGET: FailureKind.BUDGET,
 }
-"""What events mean after which another try of the task cannot help."""
+"""Failure kinds of the outcomes after which another try of the task cannot help."""
 
 USED_UP = {
     Outcome.DEADLINE: "budget.max_hours",
     Outcome.BUDGET: "budget.max_chip_hours",
 }
-"""The budget whose end an event tells of."""
+"""The budget setting that an outcome reports as used up."""
 
 
 class TpuOperator(BaseOperator):
@@ -75,7 +75,7 @@ class TpuOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("store_uri", "gcp_conn_id", "impersonation_chain")
     role = "task"
-    """In the user agent of its calls to the TPU service; see :class:`hooks.tpu.TpuHook`."""
+    """Part of the user agent of its calls to the TPU service; see :class:`hooks.tpu.TpuHook`."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class TpuOperator(BaseOperator):
 
 
 class TpuRunScopedOperator(TpuOperator):
-    """Base of the operators that belong to one pipeline run, the one whose task this is.
+    """Base of the operators that work for the pipeline run that their task belongs to.
 
-    In a mapped group of tasks each number has a TPU and a folder of its own; see
+    In a mapped group of tasks each index has a TPU and a folder of its own; see
     :func:`operators.own_run.own_rental`.
     """
 
@@ -118,10 +118,10 @@ class TpuRunScopedOperator(TpuOperator):
     def find_run(self, context: Context) -> RunLayout:
         """Find the folder that the TPU is rented for, with ``run.json`` and ``config.json``.
 
-        Whatever Airflow calls first in a process of the task has to begin with it.
+        Each method that Airflow may call first in a process of the task must begin with this.
         """
         rental = own_rental(context, self.store_uri)
-        # For triggers, on_kill and the link.
+        # Used by triggers, on_kill and the link.
         self.run_uri = rental.root
         return rental
 
@@ -137,10 +137,10 @@ class TpuRunScopedOperator(TpuOperator):
 
 
 class TpuAttemptOperator(TpuRunScopedOperator):
-    """Brings the TPU of the run's newest reservation to READY, then works with it.
+    """Base of the operators that bring the newest reservation's TPU to READY, then work with it.
 
     Waiting happens in triggers. All state is in the store, so that a retry, or a task that was
-    cleared, goes on with what is there instead of asking for a second TPU.
+    cleared, goes on with the existing TPU instead of asking for a second one.
     """
 
     operator_extra_links = (RunFolderLink(), TpuConsoleLink())
@@ -153,7 +153,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         self._is_cancelled = False
 
     def execute(self, context: Context) -> Any:
-        """Go on with the TPU that is there, or ask for one."""
+        """Go on with the existing TPU, or ask for one."""
         self.find_run(context)
         with typed_failures():
             return self._begin(context, open_reservation(self.run_uri))
@@ -161,10 +161,10 @@ class TpuAttemptOperator(TpuRunScopedOperator):
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
     ) -> Any:
-        """Go on with what there is when no trigger could say how the wait ended.
+        """Resume the task, also when no trigger could report how the wait ended.
 
-        A deferral that timed out means that Airflow was away for so long. Its TPU may be READY by
-        now and its job may run or have ended, so it is kept, unless the reservation is over.
+        A deferral that timed out means that Airflow was down for that long. The TPU may be READY by
+        now and its job may run or have ended, so the TPU is kept unless the reservation is over.
         """
         self.find_run(context)
         try:
@@ -203,11 +203,11 @@ class TpuAttemptOperator(TpuRunScopedOperator):
             return self._begin(context, open_reservation(self.run_uri))
 
     def on_kill(self) -> None:
-        """Give back the TPU that is in hand, when the task is ended while its process works.
+        """Delete the TPU that the task holds, when the task is ended while its process works.
 
-        Called inside a signal handler: what it interrupts may hold locks of the shared channel, so
-        another thread deletes, over a channel of its own. A create call in flight is undone by the
-        task itself when it returns, and by the teardown if the process dies first.
+        Called inside a signal handler: the interrupted code may hold locks of the shared channel,
+        so another thread deletes, over a channel of its own. A create call in flight is undone by
+        the task itself when it returns, and by the teardown if the process dies first.
         """
         self._is_cancelled = True
         if self._in_hand is not None:
@@ -224,7 +224,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         return self._obtain(context, reservation)
 
     def _resume(self, context: Context, reservation: OpenReservation) -> Any:
-        """Do as a further try does; give the TPU back if nothing can be done with it any more."""
+        """Go on like another try; delete the TPU if the reservation is over."""
         try:
             return self._begin(context, reservation)
         except SupersededError:
@@ -243,9 +243,9 @@ class TpuAttemptOperator(TpuRunScopedOperator):
 
     @contextmanager
     def _patience(self, reservation: OpenReservation) -> Iterator[None]:
-        """Defer when a round through all zones found no TPU: nothing but the run's time ends that.
+        """Defer when a round through all zones found no TPU; only the run's time limit ends this.
 
-        Airflow's retries are for what goes wrong; waiting for others to give back does not.
+        Airflow's retries are for failures, and waiting for capacity is not one.
         """
         try:
             yield
@@ -285,7 +285,11 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         )
 
     def _fail(self, reservation: OpenReservation, event: dict[str, Any]) -> NoReturn:
-        """Raise what fits an event after which this task cannot go on."""
+        """Raise the failure that fits an event after which this task cannot go on.
+
+        :raises TpuTaskFailed: another try cannot help.
+        :raises TpuTaskRetry: another try may help.
+        """
         text = f"{reservation}, attempt {event['attempt']}: {event['outcome']}: {event['reason']}"
         kind = EVENT_KINDS.get(event["outcome"])
         if kind is None:
@@ -295,7 +299,7 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         raise TpuTaskFailed(kind, f"{text}. {advice}".rstrip())
 
     def _reopen(self, event: dict[str, Any]) -> tuple[OpenReservation, AttemptRecord]:
-        """Return what the event of a trigger is about."""
+        """Return the reservation and the attempt of a trigger's event."""
         reservation = open_reservation(self.run_uri, event["generation"])
         record = reservation.attempt(event["attempt"])
         self._take(reservation, record, event["holder_sequence"])
@@ -339,9 +343,9 @@ class TpuAttemptOperator(TpuRunScopedOperator):
         }
 
     def _stop(self, reservation: OpenReservation, record: AttemptRecord, reason: str) -> None:
-        """Ask for the deletion of this task's own TPU, whose time is over; the teardown confirms.
+        """Request the deletion of this task's own TPU, whose time is over; the teardown confirms.
 
-        A task that was told nothing of its attempt takes it over first, as its next try would.
+        A task that has not become the attempt's holder takes it over first, as its next try would.
         """
         try:
             sequence = self.holder_sequence

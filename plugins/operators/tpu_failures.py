@@ -1,4 +1,4 @@
-"""How TPU tasks fail: a kind for programs, a message for people, and whether Airflow may retry."""
+"""Failures of TPU tasks: a kind for programs, a message for people, and whether Airflow retries."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ REMEDIES = {
     FailureKind.RELEASED: Remedy.RESERVE_AGAIN,
     FailureKind.INFRASTRUCTURE: Remedy.LOOK_AT_SERVICES,
 }
-"""What helps, for the alert about a task that failed."""
+"""Remedies by failure kind, for the alert about a task that failed."""
 
 
 class TpuTaskFailed(AirflowFailException):
-    """Another try of the task cannot help."""
+    """A failure that another try of the task cannot fix."""
 
     def __init__(self, kind: FailureKind, text: str) -> None:
         super().__init__(f"[{kind}] {text}")
@@ -56,7 +56,7 @@ class TpuTaskFailed(AirflowFailException):
 
 
 class TpuTaskRetry(AirflowException):
-    """Another try of the task may help."""
+    """A failure that another try of the task may fix."""
 
     def __init__(self, kind: FailureKind, text: str) -> None:
         super().__init__(f"[{kind}] {text}")
@@ -73,7 +73,7 @@ JOB_KINDS = {
     ExitKind.HUNG: FailureKind.BUDGET,
     ExitKind.FAILED: FailureKind.JOB,
 }
-"""What a job's end means for its task."""
+"""Failure kinds of tasks by the exit kind of their job."""
 
 _KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
     (TpuCapacityError, FailureKind.STOCKOUT),
@@ -98,11 +98,11 @@ _KINDS: tuple[tuple[type[Exception], FailureKind], ...] = (
 
 @contextmanager
 def typed_failures(*, always_retry: bool = False) -> Iterator[None]:
-    """Turn what can go wrong around a TPU into failures that Airflow and people understand.
+    """Convert errors around a TPU to failures that Airflow and people understand.
 
-    :param always_retry: whatever it is, another try may help: a TPU may be running.
+    :param always_retry: let Airflow retry after any known error, because a TPU may be running.
     :raises TpuTaskFailed: another try cannot help; the task fails at once.
-    :raises TpuTaskRetry: it can.
+    :raises TpuTaskRetry: another try may help.
     """
     try:
         yield
@@ -114,7 +114,7 @@ def typed_failures(*, always_retry: bool = False) -> Iterator[None]:
 
 
 def _failure(error: Exception, *, always_retry: bool) -> Exception | None:
-    """Return what to raise instead; None for what is not ours to explain."""
+    """Return the failure to raise instead; None: the error is not of a kind known here."""
     kind = next((kind for known, kind in _KINDS if isinstance(error, known)), None)
     if kind is None and _is_of_store_or_service(error):
         kind = FailureKind.INFRASTRUCTURE
@@ -135,7 +135,7 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _is_of_store_or_service(error: Exception) -> bool:
-    # Imported when something has failed: DAG files import this module, and these are slow.
+    # Imported only after a failure: DAG files import this module, and these are slow to load.
     from google.api_core.exceptions import GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
 

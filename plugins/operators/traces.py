@@ -1,10 +1,10 @@
-"""A run as one OpenTelemetry trace: its tasks, its data jobs, and what its TPUs' time was spent on.
+"""Makes a run's OpenTelemetry trace: its tasks, its data jobs, and the time spent on its TPUs.
 
-Spans are made of records, when what they are about has ended. Whoever sends a part works out the
-same trace from the run's key, so nothing has to be handed on, and what is sent twice is the same
-span. Where Airflow sends traces itself, our spans join its own trace and tasks are left to it.
+Spans are made from records, after the work has ended. Every sender derives the same trace id from
+the run's key, so no context has to be passed on, and a span that is sent twice is the same span. If
+Airflow sends traces itself, our spans join its trace, and it sends the spans of tasks.
 
-``plugins/run_traces.py`` imports this where the environment says that traces are sent.
+``plugins/run_traces.py`` imports this if the environment turns traces on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 SERVICE = "bert-repretraining"
-"""Unless ``OTEL_SERVICE_NAME`` says another."""
+"""Name of the service, unless ``OTEL_SERVICE_NAME`` is set."""
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +38,12 @@ Attributes = Mapping[str, str | int | float | bool]
 
 @dataclass(frozen=True)
 class Part:
-    """A span to be.
+    """A span that is to be sent.
 
-    :ivar name: shown.
-    :ivar path: tells it from all others of its run.
-    :ivar parent: path of the part that it is in; empty: the run's own span.
-    :ivar error: why it failed; empty: it did not.
+    :ivar name: the displayed name.
+    :ivar path: identifies the part within its run.
+    :ivar parent: path of the enclosing part; empty: the run's own span.
+    :ivar error: why it failed; empty: it did not fail.
     """
 
     name: str
@@ -93,14 +93,14 @@ def task_part(task: Task) -> Part:
 
 
 def task_path(task_id: str, map_index: int, try_number: int) -> str:
-    """Return what tells a try of a task from all others of its run."""
+    """Return the path that identifies a try of a task within its run."""
     return f"task/{task_id}/{map_index}/{try_number}"
 
 
 def module_parts(task_path: str, runs: Sequence[tuple[str, datetime, datetime]]) -> list[Part]:
     """Return the spans of the modules that a task has run, such as the data job on Beam.
 
-    :param task_path: of the task's try.
+    :param task_path: path of the task's try.
     :param runs: module, begin and end of each.
     """
     return [
@@ -110,11 +110,11 @@ def module_parts(task_path: str, runs: Sequence[tuple[str, datetime, datetime]])
 
 
 def tpu_parts(rental: RunLayout) -> Iterator[Part]:
-    """Yield what the TPUs of a run, or of a further rental of one, spent their time on.
+    """Yield spans of the time on the TPUs of a run, or of one of its further rentals.
 
-    Seconds of the parts that are billed sum up to those of the ledger. Of a job's time only the
-    sums by name are known: these parts follow each other, one for each name, whenever the many
-    short times were that it stands for.
+    The seconds of the billed parts add up to those of the ledger. For a job's time only the totals
+    by name are known: there is one part for each name, one after the other, no matter when the
+    many short intervals that it stands for took place.
     """
     number = 1
     while uris.exists(rental.reservation(number).record):
@@ -182,7 +182,7 @@ def _failed(state: str) -> str:
 
 
 def send(run_key: str, parts: Sequence[Part], carrier: Mapping[str, Any] | None = None) -> bool:
-    """Send spans of a run; return whether the receiver has taken them. Never raises.
+    """Send spans of a run; return whether the receiver accepted them. Never raises.
 
     :param carrier: Airflow's trace context of a task, if Airflow sends traces itself.
     """
@@ -192,9 +192,10 @@ def send(run_key: str, parts: Sequence[Part], carrier: Mapping[str, Any] | None 
 def sender(
     run_key: str, parts: Sequence[Part], carrier: Mapping[str, Any] | None = None
 ) -> Callable[[], bool]:
-    """Return what sends spans as :func:`send` does, and imports nothing: it may be a thread's.
+    """Return a function that sends spans like :func:`send`, and may run in a thread.
 
-    A thread that imports while its process forks leaves the child with a lock that nobody opens.
+    It imports nothing: a thread that imports while its process forks would leave the child with an
+    import lock that is never released.
     """
     try:
         spans = _spans(run_key, parts, carrier) if parts else []
@@ -221,7 +222,7 @@ def sender(
 def _spans(
     run_key: str, parts: Sequence[Part], carrier: Mapping[str, Any] | None
 ) -> list[ReadableSpan]:
-    """Return finished spans; none, if the run is not sampled."""
+    """Return finished spans; an empty list if the run is not sampled."""
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import TracerProvider
 
@@ -231,8 +232,8 @@ def _spans(
         if parent is None or not parent.trace_flags.sampled:
             return []
     trace_id = parent.trace_id if parent is not None else int(identity.trace_id(run_key), 16)
-    # By OTEL_TRACES_SAMPLER; all who send a part of a trace decide the same, so not by the present
-    # span: Airflow runs each task in one of its own, which is not sampled where it sends none.
+    # By OTEL_TRACES_SAMPLER. All senders of a trace must decide alike, so not by the current span:
+    # Airflow runs each task in its own span, which is not sampled if Airflow sends no traces.
     sampler = TracerProvider(shutdown_on_exit=False).sampler
     is_sampled = sampler.should_sample(Context(), trace_id, run_key).decision.is_sampled()
     if parent is None and not is_sampled:
@@ -241,7 +242,7 @@ def _spans(
 
 
 def _exporter() -> Any:
-    """Return what sends spans, by the standard variables for address, headers and time."""
+    """Return an exporter, set up by the standard variables for address, headers and timeout."""
     names = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     if next(filter(None, map(os.environ.get, names)), "") == "grpc":
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as Grpc
@@ -265,7 +266,7 @@ def _from_carrier(carrier: Mapping[str, Any]) -> SpanContext | None:
 def _span(run_key: str, trace_id: int, part: Part, above: SpanContext | None) -> ReadableSpan:
     """Return a finished span.
 
-    :param above: a span of Airflow's, which stands for the run's own span and those of tasks.
+    :param above: a span of Airflow's that replaces the run's own span and those of tasks.
     """
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource
     from opentelemetry.sdk.trace import ReadableSpan
@@ -296,7 +297,7 @@ def _span(run_key: str, trace_id: int, part: Part, above: SpanContext | None) ->
 
 
 def _span_id(run_key: str, path: str) -> int:
-    """Return a number of 64 bits; a span may have any but 0."""
+    """Return a span's id: any 64-bit number except 0 is valid."""
     return int.from_bytes(hashlib.sha256(f"{run_key}/{path}".encode()).digest()[:8]) or 1
 
 

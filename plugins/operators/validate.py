@@ -1,4 +1,4 @@
-"""The first step of a re-pretraining run: refuses what cannot work, records what can."""
+"""Runs the first task of a re-pretraining run: refuses bad requests and records good ones."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class ValidateRunOperator(ValidateOperator):
     """Refuses a bad request for a re-pretraining run, and records a good one.
 
-    The log begins with an estimate of time and cost. Only a scheduled run whose partition has no
-    file is no mistake: that day brought no text, and the run is skipped.
+    The log begins with an estimate of time and cost. A scheduled run whose partition has no file is
+    not an error: that day brought no text, and the run is skipped.
 
     Returns ``run_uri``, ``config_uri``, ``partition`` and ``lineage_id``.
     """
@@ -33,7 +33,7 @@ class ValidateRunOperator(ValidateOperator):
         super().__init__(multiple_outputs=True, **kwargs)
 
     def _lineage_of(self, conf: Mapping[str, Any]) -> str:
-        """Return the lineage that is asked for, else the preset's; empty: there is no preset."""
+        """Return the requested lineage, else the preset's; empty: the preset cannot be loaded."""
         try:
             return super()._lineage_of(conf) or load_preset(self.preset).model.lineage_id
         except ConfigError:
@@ -43,7 +43,7 @@ class ValidateRunOperator(ValidateOperator):
         dag_run = context["dag_run"]
         is_own = _is_arrival(dag_run)
         conf = _conf(dag_run)
-        # Before anything is refused: the backfill's summary names those runs, too.
+        # Before any refusal: the backfill's summary also lists refused runs.
         backfill = _record_backfill(context, store, self._lineage_of(conf))
         asked = self._asked(load_preset(self.preset), conf, store, is_own=is_own)
         config = asked.config
@@ -91,7 +91,7 @@ class ValidateRunOperator(ValidateOperator):
         return checks.check(config, store, partition) + self._cloud_problems(config, store)
 
     def _partition(self, config: PipelineConfig, dag_run: Any, store: StoreLayout) -> str:
-        """Return the partition that the form, else the schedule, else the corpus itself names."""
+        """Return the partition from the form, else from the schedule, else from the corpus."""
         wanted, scheduled = config.corpus.partition, dag_run.partition_key
         if wanted and scheduled and wanted != scheduled:
             line = f"corpus.partition: {wanted!r} differs from this run's partition key "
@@ -105,7 +105,7 @@ class ValidateRunOperator(ValidateOperator):
 
 
 def _record_backfill(context: Context, store: StoreLayout, lineage_id: str) -> str | None:
-    """Keep which runs the run's backfill has, and return its name; None: it is of none."""
+    """Record the runs of the run's backfill and return its name; None: there is no backfill."""
     listed = backfill_of(context)
     if listed is None:
         return None
@@ -122,7 +122,7 @@ def _record_backfill(context: Context, store: StoreLayout, lineage_id: str) -> s
 
 
 def _conf(dag_run: Any) -> dict[str, Any]:
-    """Return what a run asks for. Whoever names a partition by the run's key asks for it too."""
+    """Return a run's conf; the partition key of an unscheduled run is the default partition."""
     conf = dict(dag_run.conf or {})
     if dag_run.partition_key and dag_run.run_type != "scheduled":
         conf.setdefault("corpus.partition", dag_run.partition_key)
@@ -130,6 +130,6 @@ def _conf(dag_run: Any) -> dict[str, Any]:
 
 
 def _is_arrival(dag_run: Any) -> bool:
-    """Return whether the DAG ``corpus_arrivals`` has started a run, which sets its partition."""
+    """Return whether the DAG ``corpus_arrivals`` started a run, which sets only its partition."""
     conf = dag_run.conf or {}
     return dag_run.run_type == STARTED_BY_A_DAG and conf.keys() == {"corpus.partition"}

@@ -1,4 +1,4 @@
-"""What the first steps of all runs share: what a cloud says, refusals, the records of a run."""
+"""Base of the first task of all runs: checks of the cloud, refusals, the records of a run."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ STARTED_BY_A_DAG = "operator_triggered"
 """The type of a run that a task of another DAG has started; Airflow gives it to no other run."""
 
 REAPER_MAX_AGE = timedelta(hours=1)
-"""Of its newest pass: a reaper that is started every ten minutes has then missed several."""
+"""Age of the newest pass above which the reaper is reported: it should start every ten minutes."""
 
 
 @dataclass(frozen=True)
 class Asked(Generic[Config]):
-    """What a run asks for.
+    """A run's request.
 
-    :ivar config: without the settings that were dropped.
-    :ivar violations: why it is refused.
+    :ivar config: the configuration without the settings that were dropped.
+    :ivar violations: why the request is refused.
     :ivar dropped: names of settings that break a rule.
     """
 
@@ -58,8 +58,8 @@ class Asked(Generic[Config]):
     dropped: frozenset[str] = frozenset()
 
     def all_problems(self, found: list[str]) -> list[str]:
-        """Return the violations, and of what else was found what is about no dropped setting."""
-        settings = [name for name in self.dropped if "." in name]  # and no misspelled word
+        """Return the violations, and those further problems that name no dropped setting."""
+        settings = [name for name in self.dropped if "." in name]  # not misspelled names, which may be common words
         return self.violations + [line for line in found if not _named(settings, [line])]
 
 
@@ -67,13 +67,13 @@ class ValidateOperator(BaseOperator):
     """Refuses a bad request within seconds, before anything is spent; records a good one.
 
     Airflow's form checks single values. Unknown names, nested values, impossible combinations and
-    missing inputs pass it, so they are refused here, one line each. Google Cloud is asked what
-    ``python -m preflight cloud`` asks, as far as the connection's account can; what does not answer
-    is only warned of. A connection that cannot be used is refused by its name. A dry run
+    missing inputs pass it, so they are refused here, one line each. The checks of
+    ``python -m preflight cloud`` run as far as the connection's account allows; a service that does
+    not answer only causes a warning. An unusable connection is refused with its name. A dry run
     (``run.dry_run``) is skipped once everything has been checked.
 
     :param store_uri: root of the store.
-    :param preset: the configuration that the form's values are laid over.
+    :param preset: the configuration that the form's values override.
     :param gcp_conn_id: connection whose project's TPU service is asked; see
         :class:`hooks.tpu.TpuHook`.
     """
@@ -111,7 +111,7 @@ class ValidateOperator(BaseOperator):
             leave_note(context, about_run(record.partition, record.lineage_id))
             return result
         self._keep_refusal(context, run, refused.problems)
-        # Neither with what it came from, nor with where that was raised: the reasons are the log.
+        # Without cause and traceback: the reasons are in the log already.
         raise refused.with_traceback(None)
 
     @abstractmethod
@@ -124,12 +124,12 @@ class ValidateOperator(BaseOperator):
     def _asked(
         self, preset: Config, conf: Mapping[str, Any], store: StoreLayout, *, is_own: bool
     ) -> Asked[Config]:
-        """Return what a run asks for, also if that is refused.
+        """Return a run's request, even if it is refused.
 
-        Settings that break a rule are then left as the preset has them, so that the checks of
-        files and of the cloud, which need a configuration, give all other reasons in one round.
+        Settings that break a rule then keep the preset's values, so that the checks of files and of
+        the cloud, which need a configuration, report all other reasons in the same round.
 
-        :param is_own: as of :meth:`_requested`.
+        :param is_own: see :meth:`_requested`.
         :raises ConfigError: nothing usable is left.
         """
 
@@ -158,12 +158,12 @@ class ValidateOperator(BaseOperator):
     def _requested(
         preset: Config, conf: Mapping[str, Any], store: StoreLayout, *, is_own: bool
     ) -> Config:
-        """Return what a run asks for: the preset, with its conf laid over it.
+        """Return the requested configuration: the preset, overridden by the run's conf.
 
-        :param is_own: whether the conf is what a DAG of the installation makes of an event, so that
-            the settings that this names are the installation's own.
-        :raises ConfigError: it changes what only the installation sets, names files that requests
-            may not read, or breaks a rule.
+        :param is_own: whether a DAG of the installation made the conf from an event, so that the
+            settings in it are the installation's own.
+        :raises ConfigError: the conf changes a setting that only the installation may set, names
+            files that requests may not read, or breaks a rule.
         """
         settings = load_settings()
         locked = () if is_own else settings.locked_settings
@@ -174,10 +174,9 @@ class ValidateOperator(BaseOperator):
         return config
 
     def _cloud_problems(self, config: PipelineConfig, store: StoreLayout) -> list[str]:
-        """Return what the checks of ``python -m preflight cloud`` refuse.
+        """Return the problems that the checks of ``python -m preflight cloud`` find.
 
-        Of these the ones that need an account are made only where the connection has one: an
-        emulator knows none.
+        The checks that need an account run only if the connection has one: an emulator has none.
         """
         # Imported late: Google's libraries are slow to load, and DAG files import this module.
         from google.auth.credentials import AnonymousCredentials
@@ -230,7 +229,7 @@ class ValidateOperator(BaseOperator):
         raise ConfigError([f"{name} names no project; add project to its extra fields."])
 
     def _warn_of_a_dead_reaper(self, store: StoreLayout) -> None:
-        """Say when nothing would delete a TPU that this run's teardown could not give back."""
+        """Warn if no reaper would delete a TPU that this run's teardown failed to delete."""
         try:
             problem = reaper_problem(store, load_settings().owner, None, REAPER_MAX_AGE)
         except (OSError, FormatError) as error:
@@ -263,11 +262,11 @@ class ValidateOperator(BaseOperator):
             **about,
         ).create(run.record)
         uris.delete(run.refusal)
-        # The run begins anew: what it ended with before does not count any more.
+        # The run starts over: its earlier outcome no longer counts.
         outcomes.reopen(run)
 
     def _keep_refusal(self, context: Context, run: RunLayout, problems: list[str]) -> None:
-        """Keep the reasons for the page of the run, and as its note."""
+        """Store the reasons for the run's page, and leave them as its note."""
         dag_run = context["dag_run"]
         backfill = backfill_of(context)
         key = getattr(dag_run, "partition_key", None)
@@ -293,7 +292,7 @@ class ValidateOperator(BaseOperator):
             self.log.exception("The reasons could not be kept for the run's page")
 
     def _lineage_of(self, conf: Mapping[str, Any]) -> str:
-        """Return the lineage that a request is about, refused or not; empty: of none."""
+        """Return the lineage that a request is about, even if it is refused; empty: none."""
         return str(conf.get("model.lineage_id") or "")
 
     def _skip(self, run: RunLayout, reason: str) -> AirflowSkipException:
@@ -312,10 +311,10 @@ class ValidateOperator(BaseOperator):
 def _culprits(
     conf: Mapping[str, Any], violations: list[str], ask: Callable[[Mapping[str, Any]], object]
 ) -> frozenset[str]:
-    """Return the settings of a request that break rules, or some of them; none: it is the preset.
+    """Return settings of a request that break rules, at least one; none: the preset breaks them.
 
-    :param violations: each begins with a setting, mostly. That may be one which the request leaves
-        as it is, while another does not fit it: then it is one without which there is less wrong.
+    :param violations: most begin with the name of a setting. The request may not set that one, but
+        another that conflicts with it: then one setting is returned without which a violation goes.
     :param ask: raises :class:`ConfigError` when settings break a rule.
     """
     if heads := _named(conf, [line.partition(": ")[0] for line in violations]):
@@ -331,7 +330,7 @@ def _culprits(
 
 
 def _named(settings: Iterable[str], lines: list[str]) -> frozenset[str]:
-    """Return those of some settings that lines name, also by one of their items."""
+    """Return those settings whose name, or one of whose items, occurs in the lines."""
     text = "\n".join(lines)
     return frozenset(
         name for name in settings if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text)

@@ -1,4 +1,4 @@
-"""The watch as a task: finds what is wrong with runs and installation, and tells of it."""
+"""Runs the watch as a task: finds problems of runs and of the installation, and raises alerts."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 class WatchOperator(BaseOperator):
-    """Looks at every run that has not ended and at the installation, raises alerts, delivers them.
+    """Checks the installation and every run that has not ended; raises and delivers alerts.
 
-    What callbacks could not deliver is delivered here. Fails when something could not be looked at
-    or delivered, after all the rest was; another try, and each later pass, tries that again.
+    It also delivers alerts that callbacks could not deliver. Fails when something could not be
+    checked or delivered, after everything else was; another try, and each later pass, retries it.
 
     Returns ``open_runs`` and ``raised``, a list of ``<scope>/<cause>``.
 
     :param store_uri: root of the store.
-    :param input_pattern: ``corpus.input_pattern``, by which new partitions are noticed.
+    :param input_pattern: ``corpus.input_pattern``, by which new partitions are found.
     """
 
     def __init__(self, *, store_uri: str, input_pattern: str, **kwargs: Any) -> None:
@@ -79,14 +79,14 @@ class WatchOperator(BaseOperator):
 
 
 def run_state(ask: Callable[[str, str], str]) -> Callable[[str, str], str | None]:
-    """Return the question for a run's state to which None is the answer when there is no such run.
+    """Return a function that returns a run's state, or None when there is no such run.
 
-    :param ask: Airflow's, which raises then.
+    :param ask: Airflow's function, which raises an error for a missing run.
     """
 
     def state(dag_id: str, run_id: str) -> str | None:
         try:
-            # What Airflow answers equals its name, but `str()` of it does not.
+            # Airflow's answer compares equal to the state's name, but its `str()` does not.
             return DagRunState(ask(dag_id, run_id)).value
         except AirflowRuntimeError as error:
             if _is_missing(error):
@@ -97,9 +97,9 @@ def run_state(ask: Callable[[str, str], str]) -> Callable[[str, str], str | None
 
 
 def is_paused(ask: Callable[[str], Any], dag_id: str) -> bool:
-    """Return whether a DAG is paused; no, if there is none of that id any more.
+    """Return whether a DAG is paused; False if the DAG no longer exists.
 
-    :param ask: Airflow's question for a DAG, which raises then.
+    :param ask: Airflow's function that returns a DAG, and raises an error for a missing one.
     """
     try:
         return bool(ask(dag_id).is_paused)

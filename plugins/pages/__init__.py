@@ -1,1 +1,1 @@
-"""Pages on runs and models inside Airflow's UI, made from what is in the store."""
+"""Pages on runs and models inside Airflow's UI, made from the files in the store."""

@@ -1,4 +1,4 @@
-"""Places of points, bars and labels in small drawings; the templates draw them as SVG."""
+"""Lays out points, bars and labels of small charts; the templates draw them as SVG."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 MOST_POINTS = 400
-"""More cannot be told apart in a drawing of this width."""
+"""Most points of a line: more cannot be told apart in a chart of this width."""
 
 _WIDTH, _HEIGHT = 480.0, 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 40.0, 12.0, 38.0
 
 _LEAST = 1e-3
-"""Of losses and shares: what differs by less could not be told apart on an axis."""
+"""Least range of an axis, for losses and shares: smaller differences could not be told apart."""
 
 _WRITTEN_OUT = 1e6
-"""Below it numbers on an axis are written out."""
+"""Numbers on an axis below this are written without an exponent."""
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A label at an axis and its place along it."""
+    """A label at an axis and its position along it."""
 
     place: float
     label: str
@@ -31,7 +31,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Line:
-    """A named line: its path for SVG, and its points where they are few."""
+    """A named line: its path for SVG, and the points that are drawn as dots."""
 
     name: str
     style: str
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Lines over two axes; places in pixels of a drawing of ``width`` by ``height``."""
+    """Lines over two axes; positions in pixels of a chart of ``width`` by ``height``."""
 
     title: str
     x_label: str
@@ -75,9 +75,9 @@ def line_chart(
     *,
     x_names: Sequence[str] | None = None,
 ) -> LineChart | None:
-    """Return a drawing of the series; None when none has a finite point.
+    """Return a chart of the series; None when none has a finite point.
 
-    :param x_names: names of the places 0, 1, 2, …; without, the x axis has numbers.
+    :param x_names: names of the positions 0, 1, 2, …; without, the x axis has numbers.
     """
     drawn = [Series(one.name, one.style, _thinned(_finite(one.points)), one.dots) for one in series]
     points = [point for one in drawn for point in one.points]
@@ -85,7 +85,7 @@ def line_chart(
         return None
     x_low, x_high = _range([x for x, _ in points])
     y_low, y_high = _range([y for _, y in points], least=_LEAST)
-    # No dot lies on the names below.
+    # Margin, so that no dot lies on the names below.
     spare = (y_high - y_low) * 0.04
     y_low, y_high = y_low - spare, y_high + spare
 
@@ -101,7 +101,7 @@ def line_chart(
     for one in drawn:
         places = [place(point) for point in one.points]
         path = "M" + " L".join(f"{x:g} {y:g}" for x, y in places) if places else ""
-        # Of a single point a line shows nothing.
+        # A line through a single point is invisible.
         has_dots = one.dots or len(places) == 1
         lines.append(Line(one.name, one.style, path, places if has_dots else []))
     return LineChart(
@@ -121,7 +121,7 @@ def line_chart(
 
 @dataclass(frozen=True)
 class Bar:
-    """A value with its interval, in percent of the drawing's width."""
+    """A value with its interval; positions in percent of the chart's width."""
 
     name: str
     value: float
@@ -136,7 +136,7 @@ class Bar:
         """A class of the style sheet: ``good`` or ``bad``, or ``none`` if it may be either."""
         low = self.value if self.low is None else self.low
         high = self.value if self.high is None else self.high
-        # As it is written: what is +0.0000 is no difference.
+        # Rounded as displayed: +0.0000 is no difference.
         return "good" if round(low, 4) > 0 else "bad" if round(high, 4) < 0 else "none"
 
 
@@ -151,7 +151,7 @@ class IntervalChart:
 def interval_chart(
     rows: Sequence[tuple[str, float, float | None, float | None]],
 ) -> IntervalChart | None:
-    """Return a drawing of differences.
+    """Return a chart of differences; None when no difference is finite.
 
     :param rows: name, difference, and the ends of its interval where they are known.
     """
@@ -179,7 +179,7 @@ def interval_chart(
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a bar: place and width in percent of all of it. ``style`` is a class."""
+    """A part of a bar: position and width in percent of the bar. ``style`` is a CSS class."""
 
     name: str
     style: str
@@ -196,7 +196,7 @@ class ShareBar:
 
 
 def share_bar(parts: Sequence[tuple[str, str, float]]) -> ShareBar | None:
-    """Return a drawing of parts of a whole; None when that is nothing.
+    """Return a chart of parts of a whole; None when the whole is zero.
 
     :param parts: name, style and value, which is not negative.
     """
@@ -216,7 +216,7 @@ def _finite(points: Sequence[Point]) -> list[Point]:
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
-    """Return at most some hundred of the points, the last one always."""
+    """Return at most about :data:`MOST_POINTS` of the points, always with the last one."""
     every = math.ceil(len(points) / MOST_POINTS) or 1
     kept = list(points[::every])
     if points and kept[-1] != points[-1]:
@@ -242,7 +242,7 @@ def _steps(low: float, high: float) -> list[float]:
 
 
 def _y_labels(low: float, high: float) -> list[tuple[float, str]]:
-    """Return a few round numbers, all with as many decimals as the roundest of them needs."""
+    """Return a few round numbers with labels that all have the same number of decimals."""
     values = _steps(low, high)
     short = [f"{value:g}" for value in values]
     if max(map(abs, values), default=0.0) >= _WRITTEN_OUT and len(set(short)) == len(short):
@@ -254,9 +254,9 @@ def _y_labels(low: float, high: float) -> list[tuple[float, str]]:
 def _x_labels(
     at: Collection[float], low: float, high: float, names: Sequence[str] | None
 ) -> list[tuple[float, str]]:
-    """Return names or numbers of places.
+    """Return positions on the x axis with their names or numbers.
 
-    :param at: where there are points; between steps there is nothing to name.
+    :param at: distinct positions of points; without names, a single one is the only label.
     """
     if names is None:
         values = _steps(low, high) if len(at) > 1 else at

@@ -1,4 +1,4 @@
-"""What the page *Compare* shows: some runs side by side, their curves, results and settings."""
+"""Collects what the page *Compare* shows: curves, results and settings of runs side by side."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, Version
 from trained_models import metric_files
 
 MOST_RUNS = 5
-"""More lines cannot be told apart in one drawing."""
+"""Most runs that are compared: more lines cannot be told apart in one chart."""
 MOST_OFFERED = 50
-"""Newest runs that can be chosen; the page must not take longer with each run there ever was."""
+"""Newest runs that can be chosen; a limit, so that old runs do not slow the page down."""
 
 STYLES = "abcde"
-"""Classes of the style sheet, one a run."""
+"""Classes of the style sheet, one per run."""
 
 _RUN_KEY = re.compile(r"[0-9a-f]{12}")
 
 
 @dataclass
 class ComparedRun:
-    """One run, or of a run that retention has removed what its version keeps."""
+    """One run; for a run that retention has removed, what its version still holds."""
 
     run_key: str
     style: str
     label: str
     version_id: str | None
-    """What it published, if it is still there."""
+    """The version that it published, if it still exists."""
     record: RunRecord | None
     config: PipelineConfig | None
     plan: RunPlan | None
@@ -58,14 +58,14 @@ class ComparedRun:
 
     @property
     def state(self) -> str:
-        """How it ended, in a word."""
+        """Its outcome or state, in a word."""
         if self.outcome is not None:
             return self.outcome.outcome
         return "under way" if self.is_open else "published"
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not ended: its curves grow."""
+        """Whether the run has not ended, so that its curves still grow."""
         return self.outcome is None and self.record is not None
 
 
@@ -97,7 +97,8 @@ class CompareView:
 def compare_view(store: StoreLayout, lineage_id: str, run_keys: Sequence[str]) -> CompareView:
     """Return some pretraining runs of a lineage side by side, in the order asked for.
 
-    :param run_keys: what is no key of a run of the lineage is named, and not used as a path.
+    :param run_keys: keys of runs; others than those of the lineage's runs are reported as not
+        found. Only text in the form of a key is used as a path.
     """
     reader = Reader()
     view = CompareView(lineage_id, problems=reader.problems)
@@ -165,7 +166,7 @@ def _compared(
 
 
 def _label(record: RunRecord | None, plan: RunPlan | None, run_key: str) -> str:
-    """Return a name that tells two runs over one partition apart, too."""
+    """Return a name that is also distinct for two runs over the same partition."""
     partition = record.partition if record else plan.partition if plan else ""
     return f"{partition} {run_key[:6]}".strip()
 
@@ -194,7 +195,7 @@ def _chart(
 
 
 def _numbers(runs: list[ComparedRun]) -> Iterator[SettingRow]:
-    """Yield what the runs came to, leaving out what is known of none."""
+    """Yield the results of the runs, without rows that are unknown for all of them."""
     plan, result = attrgetter("plan"), attrgetter("result")
     verdict, spent = attrgetter("verdict"), attrgetter("spending")
     for name, part, text in (
@@ -231,7 +232,7 @@ def _offers(store: StoreLayout, lineage_id: str, chosen: set[str], reader: Reade
     newest = sorted(found, key=attrgetter("modified"), reverse=True)
     of_runs = [details.uri for details in newest if details.uri.endswith("/run.json")]
     own: list[RunRecord] = []
-    # Whose a run is, its record alone says.
+    # Only its record says which lineage a run belongs to.
     for start in range(0, len(of_runs), MOST_OFFERED):
         records = reader.load_all(RunRecord, of_runs[start : start + MOST_OFFERED])
         own += [one for one in records if one is not None and _is_offered(one, lineage_id)]
@@ -257,7 +258,7 @@ def _state(outcome: RunOutcome | None) -> str:
 
 
 def parent_key(lineage: LineageLayout, plan: RunPlan | None, reader: Reader) -> str | None:
-    """Return the key of the run that made what a run starts from, to compare the two."""
+    """Return the key of the run that made the model a run starts from, to compare the two."""
     if plan is None or plan.parent_version is None:
         return None
     parent = plan.parent_version

@@ -1,4 +1,4 @@
-"""Curves of a training: its losses by step, as its metrics files say them."""
+"""Makes loss curves of a training from its metrics files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEP, NATS = "step", "nats per token"
 
 
 def metric_records(training: TrainingLayout, reader: Reader) -> list[Record]:
-    """Return what a training has reported so far, in order of its steps."""
+    """Return the metrics records of a training so far, in order of its steps."""
     return reader.attempt(lambda: metric_files.read(training.metrics)) or []
 
 
@@ -28,7 +28,7 @@ def losses(records: list[dict[str, Any]], kind: str) -> list[Point]:
 
 
 def training_curve(title: str, records: list[dict[str, Any]]) -> LineChart | None:
-    """Return a drawing of one training's losses; None before there is any."""
+    """Return a chart of one training's losses; None before there is any."""
     return line_chart(
         title,
         STEP,

@@ -1,6 +1,6 @@
-"""The documentation beside Airflow: the site that `make docs` builds, behind Airflow's login.
+"""Serves the documentation site that `make docs` builds, behind Airflow's login.
 
-The image has it; a checkout has it once `make docs` was run there. Without it there is no page.
+The image contains it; a checkout has it after `make docs`. Without it there is no page.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from fastapi.responses import FileResponse, RedirectResponse, Response
 from hooks.addresses import SITE, page_path
 
 _HEADERS = {
-    # The theme has scripts and styles in its pages, and searches in a worker. All of it is ours:
-    # nothing that people wrote is in these files.
+    # The theme has inline scripts and styles, and searches in a worker. All of it is trusted: the
+    # files contain no user input.
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; "
     "script-src 'self' 'unsafe-inline'; img-src 'self' data:; base-uri 'none'; "
     "frame-ancestors 'self'",
@@ -22,7 +22,7 @@ _HEADERS = {
 
 
 def documentation_root() -> Response:
-    """Lead to the first page, below whose address the links of the others are."""
+    """Redirect to the first page, relative to whose address the other pages' links work."""
     return RedirectResponse(page_path("docs/index.html"))
 
 

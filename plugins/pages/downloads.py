@@ -1,4 +1,4 @@
-"""The files of a published model as one archive, streamed: nothing is gathered on the disk."""
+"""Streams the files of a published model as one archive, without a copy on disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def archived_files(model: ModelVersion, folder: str = "") -> list[ArchivedFile]:
 
 
 def folder_sizes(model: ModelVersion) -> dict[str, int]:
-    """Return the bytes of a version's folders by name; of the whole version under an empty name."""
+    """Return the sizes in bytes of a version's folders by name; the empty name is the total."""
     sizes: dict[str, int] = {"": 0}
     for file in archived_files(model):
         sizes[""] += file.bytes
@@ -55,10 +55,10 @@ def folder_sizes(model: ModelVersion) -> dict[str, int]:
 def tar_stream(
     lineage: LineageLayout, model: ModelVersion, files: list[ArchivedFile]
 ) -> Iterator[bytes]:
-    """Yield a tar archive of files of a version, and the version's record, piece by piece.
+    """Yield a tar archive of a version's record and of some of its files, piece by piece.
 
-    :raises OSError: a file is not there or has another size, so the download breaks off: an archive
-        with a hole in it would be taken for a whole one.
+    :raises OSError: a file is missing or has another size. The download then breaks off, because an
+        incomplete archive would be taken for a complete one.
     """
     record = uris.read(VersionLayout(lineage.version(model.version_id)).model)
     yield _header(model, "model.json", len(record), model.created)

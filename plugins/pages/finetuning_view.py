@@ -1,4 +1,4 @@
-"""What the tab *Model* shows of one fine-tuning run."""
+"""Collects what the tab *Model* shows for a fine-tuning run."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ MOST_TRIALS = 200
 
 @dataclass(frozen=True)
 class TrialRow:
-    """One training, as far as it has got."""
+    """One trial with its progress so far."""
 
     trial: Trial
     tpu: int
     metric: str
-    """What models are compared by; empty while the task is not known."""
+    """The metric by which models are compared; empty while the task is not known."""
     result: TrialResult | None
     steps: int | None = None
-    """Of one that is not done: how many steps it has reported."""
+    """Steps that an unfinished trial has reported."""
     train_steps: int | None = None
     loss: float | None = None
     tokens_per_second: float | None = None
@@ -73,7 +73,7 @@ class ChildRow:
 
 @dataclass
 class FinetuningView:
-    """A fine-tuning run, as far as it has got."""
+    """A fine-tuning run with its results so far."""
 
     record: RunRecord
     config: FinetuningConfig | None = None
@@ -86,23 +86,23 @@ class FinetuningView:
     report: FinetuningReport | None = None
     has_page: bool = False
     children: list[ChildRow] = field(default_factory=list)
-    """By classifier and name."""
+    """Sorted by classifier and name."""
     child_pages: list[str] = field(default_factory=list)
     """Classifiers whose smaller models have a page."""
     jobs: list[JobProgress] = field(default_factory=list)
-    """What runs on its TPUs now."""
+    """Jobs that run on its TPUs now."""
     spending: Spending | None = None
     outcome: RunOutcome | None = None
     problems: list[str] = field(default_factory=list)
 
     @property
     def done(self) -> int:
-        """How many of the shown trials are done."""
+        """Number of shown trials that are done."""
         return sum(row.result is not None for row in self.rows)
 
 
 def finetuning_view(store: StoreLayout, dag_id: str, run_id: str) -> FinetuningView | None:
-    """Return what is known of a run of Airflow; None when it is none of fine-tuning."""
+    """Return the view of an Airflow run; None when it is not a fine-tuning run."""
     reader = Reader()
     run = store.run(identity.run_key(dag_id, run_id))
     record = reader.load(RunRecord, run.record)
@@ -178,7 +178,7 @@ def _rows(
 
 
 def _with_progress(row: TrialRow, place: TrialLayout, reader: Reader) -> TrialRow:
-    """Return a trial that is not done with what its training has reported last."""
+    """Return the row of an unfinished trial with the latest numbers from its training."""
     records = metric_records(place.training, reader)
     loops = [one for one in records if one["kind"] == metric_files.LOOP]
     starts = [one for one in records if one["kind"] == metric_files.START]

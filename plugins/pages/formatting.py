@@ -1,4 +1,4 @@
-"""How numbers, times and Airflow's addresses are written on the pages."""
+"""Formats numbers, times and Airflow's addresses for the pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN = "-"
 
 
 def loss(value: float | None) -> str:
-    """Return a loss with four digits."""
+    """Return a loss with four decimals."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:z.4f}"
 
 
@@ -24,24 +24,24 @@ def signed(value: float | None) -> str:
 
 
 def recall(value: float | None) -> str:
-    """Return a share of documents that are found, with three digits."""
+    """Return the share of documents that were found, with three decimals."""
     return UNKNOWN if value is None else f"{value:.3f}"
 
 
 def number(value: float | None) -> str:
-    """Return a count or an amount, with two digits if it is not whole."""
+    """Return a count or an amount, with two decimals if it is not whole."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
 def money(value: float | None) -> str:
-    """Return an amount with its hundredths."""
+    """Return an amount of money with two decimals."""
     return UNKNOWN if value is None else f"{value:,.2f}"
 
 
 def percent(value: float | None) -> str:
-    """Return a share in percent."""
+    """Return a share as a percentage with one decimal."""
     return UNKNOWN if value is None else f"{value:.1%}"
 
 
@@ -51,7 +51,7 @@ def time(value: datetime | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time in the unit that suits it."""
+    """Return a duration in a suitable unit."""
     for size, unit in ((3600, "h"), (60, "min")):
         if seconds >= 2 * size:
             return f"{seconds / size:,.1f} {unit}"
@@ -59,7 +59,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Return a number of bytes in a suitable unit."""
     for power, unit in ((3, "GB"), (2, "MB"), (1, "kB")):
         if count >= 1000**power:
             return f"{count / 1000**power:,.1f} {unit}"
@@ -72,7 +72,7 @@ def sentence(text: str) -> str:
 
 
 def segment(value: str) -> str:
-    """Return a text as one part of an address."""
+    """Return a text quoted as one segment of an address's path."""
     return quote(value, safe="")
 
 

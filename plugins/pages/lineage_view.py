@@ -1,4 +1,4 @@
-"""What the page *Models* shows of one line of models."""
+"""Collects what the page *Models* shows for one lineage."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from pipeline_store.layout import LineageLayout, StoreLayout, VersionLayout
 MOST_VERSIONS = 100
 MOST_ALERTS = 10
 MOST_READ_ALERTS = 200
-"""Of all lineages, the newest: a page must not take longer with each alert there ever was."""
+"""Newest alerts of all lineages that are read; a limit, so that old ones do not slow the page."""
 MOST_ATTEMPTS = 100
 MOST_READ_REFUSALS = 40
-"""Of all lineages, the newest."""
+"""Newest refusals of all lineages that are read."""
 MOST_BACKFILLS = 5
-"""Of the lineage, the newest, whose partitions that were not even tried are shown."""
+"""Newest backfills of the lineage whose untried partitions are shown."""
 
 
 @dataclass(frozen=True)
@@ -50,30 +50,30 @@ class VersionRow:
     in_use: bool
     rolled_back: bool
     record: RunRecord | None
-    """Of the run that made it, if it is still there."""
+    """Record of the run that made it, if it still exists."""
 
     @property
     def learned(self) -> str:
-        """The partition that it saw last."""
+        """The partition that the model has seen last."""
         return self.model.partitions_seen[-1] if self.model.partitions_seen else ""
 
     @property
     def rollback_conf(self) -> str:
-        """What the form of the rollback DAG is to be filled in with, as JSON."""
+        """Values that prefill the form of the rollback DAG, as JSON."""
         wanted = {"lineage": self.model.lineage_id, "version": self.model.version_id, "reason": ""}
         return json.dumps(wanted)
 
 
 @dataclass(frozen=True)
 class AlertRow:
-    """An alert, and when a pass of the watch saw that it is over."""
+    """An alert, and when a pass of the watch saw that its cause was gone."""
 
     alert: Alert
     cleared: datetime | None
 
     @property
     def severity(self) -> str:
-        """How soon to look; empty: a later program has named the cause."""
+        """The severity; empty: a newer program named the cause."""
         try:
             return str(severity(self.alert.cause))
         except ValueError:
@@ -81,7 +81,7 @@ class AlertRow:
 
     @property
     def advice(self) -> str:
-        """What to do; empty: a later program has named the cause."""
+        """What to do; empty: a newer program named the cause."""
         try:
             return advice(self.alert.cause, self.alert.remedy)
         except ValueError:
@@ -90,7 +90,7 @@ class AlertRow:
 
 @dataclass(frozen=True)
 class NotLearned:
-    """A partition that the model in use has not seen, and the run that says why."""
+    """A partition that the model in use has not seen, with the reason and its run."""
 
     partition: str
     reason: str
@@ -113,7 +113,7 @@ class Unsuccessful:
 
 @dataclass
 class LineageView:
-    """A line of models: what is in use, what was, and who works on it."""
+    """A lineage: its versions, the one in use, and the runs that work on it."""
 
     lineage_id: str
     known: list[str]
@@ -125,16 +125,16 @@ class LineageView:
     losses: LineChart | None = None
     lease: LineageLease | None = None
     spending: Spending | None = None
-    """Of the run that holds the lineage."""
+    """Spending of the run that holds the lineage."""
     jobs: list[JobProgress] = field(default_factory=list)
-    """What this run has on its TPUs just now."""
+    """Jobs of that run on its TPUs now."""
     waiting: list[WaitingTicket] = field(default_factory=list)
     not_learned: list[NotLearned] = field(default_factory=list)
     """Partitions that were tried, or asked for by a backfill, sorted."""
     unsuccessful: list[Unsuccessful] = field(default_factory=list)
     """Newest runs that were refused, rejected, failed or cancelled; newest first."""
     more_unsuccessful: int = 0
-    """Older ones that are not shown, without those that were refused long ago."""
+    """Number of older ones that are not shown, without those that were refused long ago."""
     alerts: list[AlertRow] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -146,17 +146,17 @@ class LineageView:
 
 @dataclass(frozen=True)
 class LineageRow:
-    """One of several lineages, in a line."""
+    """One of several lineages, in a row of a table."""
 
     lineage_id: str
     pointer: ProductionPointer | None
     lease: LineageLease | None
     waiting: int
-    """Runs that wait for it."""
+    """Number of runs that wait for it."""
 
 
 def lineage_rows(store: StoreLayout, known: list[str], reader: Reader) -> list[LineageRow]:
-    """Return a line for each lineage."""
+    """Return a row for each lineage."""
     rows = []
     for lineage_id in known:
         lineage = store.lineage(lineage_id)
@@ -172,7 +172,7 @@ def lineage_rows(store: StoreLayout, known: list[str], reader: Reader) -> list[L
 
 
 def lineage_view(store: StoreLayout, lineage_id: str, known: list[str]) -> LineageView:
-    """Return what is known of a lineage; one without a model is empty.
+    """Return the view of a lineage; it is empty for a lineage without a model.
 
     :param known: all lineages of the store.
     """
@@ -243,7 +243,7 @@ def _not_learned(store: StoreLayout, lineage_id: str, reader: Reader) -> list[No
 
 
 def newest_alerts(store: StoreLayout, lineage_id: str, reader: Reader) -> list[AlertRow]:
-    """Return the newest alerts of a lineage and of what is about no lineage, newest first."""
+    """Return the newest alerts about a lineage or about no lineage, newest first."""
     known = set(list_alerts(store))
     found = [details for details in uris.list_details(store.alerts) if details.uri in known]
     newest = sorted(found, key=lambda details: details.modified, reverse=True)[:MOST_READ_ALERTS]

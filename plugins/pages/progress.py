@@ -1,4 +1,4 @@
-"""How far the jobs on a run's TPUs are just now, as their heartbeats say."""
+"""Reads the current progress of the jobs on a run's TPUs from their heartbeats."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from tpu_lifecycle.records.trainings import rental_folders
 
 @dataclass(frozen=True)
 class JobProgress:
-    """What runs on one TPU."""
+    """The job that runs on one TPU, and its progress."""
 
     tpu: int
     """Which of the run's TPUs, counted from 0."""
     attempt: int
     job_id: str
     phase: str
-    """What the job does just now; empty: it does not say."""
+    """What the job is doing now; empty: not reported."""
     seconds_ago: float
-    """Since the heartbeat that says so."""
+    """Age of the heartbeat that reported this."""
     progress: Progress | None
     """None: the job has done no step yet, or counts none."""
 
     @property
     def percent(self) -> float:
-        """Return how much is done, for a bar."""
+        """Return the percentage of steps done, for a progress bar."""
         done = self.progress
         return 100 * done.step / done.train_steps if done is not None and done.train_steps else 0.0
 
 
 def running_jobs(run: RunLayout, reader: Reader) -> list[JobProgress]:
-    """Return the jobs that run on a run's TPUs, one a TPU at most."""
+    """Return the jobs that run on a run's TPUs, at most one per TPU."""
     folders = reader.attempt(lambda: rental_folders(run)) or []
     found = [reader.attempt(partial(_job, folder, tpu)) for tpu, folder in enumerate(folders)]
     return [job for job in found if job is not None]
@@ -47,7 +47,7 @@ def _job(folder: RunLayout, tpu: int) -> JobProgress | None:
     attempts = load_attempts(place) if place is not None else []
     if not attempts or AttemptEvent.GONE in attempts[-1].marks:
         return None
-    # Worker 0 alone says how far a job is.
+    # Only worker 0 reports progress.
     beat = read_heartbeat(attempts[-1], 0)
     if beat is None or beat.job_id is None:
         return None

@@ -1,4 +1,4 @@
-"""Reads files of the store for a page: what is absent is left out, what is damaged is named."""
+"""Reads files of the store for a page: missing files are left out, damaged ones are reported."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _PARALLEL_READS = 16
 
 
 class Reader:
-    """Reads files and keeps what was wrong with them, for the page to show."""
+    """A reader of files that collects their problems for the page to show."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
 
     def load(self, kind: type[F], uri: str) -> F | None:
-        """Return a file's content; None when it is absent or damaged."""
+        """Return a file's content; None when it is missing or damaged."""
         return self.attempt(lambda: kind.load_or_none(uri))
 
     def load_all(self, kind: type[F], places: Sequence[str]) -> list[F | None]:
-        """Return what :meth:`load` does of each file, all read at once."""
+        """Return the result of :meth:`load` for each file, read in parallel."""
         readers = [Reader() for _ in places]
         with ThreadPoolExecutor(_PARALLEL_READS) as pool:
             found = list(pool.map(lambda reader, uri: reader.load(kind, uri), readers, places))
-        # In the order of the files, whichever was there first.
+        # In the order of the files, not in the order in which they were read.
         self.problems += [problem for reader in readers for problem in reader.problems]
         return found
 
     def attempt(self, read: Callable[[], T | None]) -> T | None:
-        """Return what a function reads; None, and a line on the page, when it cannot."""
+        """Return a function's result; None, and a line on the page, when it fails."""
         try:
             return read()
         except (FormatError, ValueError, OSError, RuntimeError) as error:

@@ -1,4 +1,4 @@
-"""The addresses of the pages. Each needs Airflow's login and permission to read the DAG.
+"""Routes of the pages. Each requires Airflow's login and permission to read the DAG.
 
 Nothing in an address is used as a path: runs are found by hash, and lineages, versions and
 partitions only if the store knows them.
@@ -49,7 +49,7 @@ from tpu_lifecycle.records.spending import price_words
 
 
 def is_paused(dag_id: str) -> bool:
-    """Return whether a DAG is paused; no, if Airflow has none of that id."""
+    """Return whether a DAG is paused; False if Airflow has no DAG with that id."""
     with create_session() as session:
         found = session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id))
     return bool(found)
@@ -59,9 +59,9 @@ MAIN_DAG, ROLLBACK_DAG = "bert_repretraining", "model_rollback"
 FINETUNING_DAG = "bert_finetuning"
 FOLDER = Path(__file__).parent
 REFRESH_SECONDS = 10
-"""After so long a page is loaded anew while what it shows is going on."""
+"""Time after which a page about something that is still under way reloads."""
 SLOW_REFRESH_SECONDS = 60
-"""Of a page that reads what all runs have spent."""
+"""Reload time of a page that reads the spending of all runs."""
 
 STATIC = {
     "style.css": "text/css",
@@ -72,7 +72,7 @@ STATIC = {
 """Files that the pages load, with their types."""
 
 _PAGE = {
-    # Nothing from elsewhere, and no script but our own files.
+    # Nothing from other origins, and no scripts but our own files.
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
     "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'",
     "X-Content-Type-Options": "nosniff",
@@ -80,12 +80,12 @@ _PAGE = {
     "Cache-Control": "no-store",
 }
 _REPORT = _PAGE | {
-    # Made from people's text: as if from another origin, without scripts.
+    # Contains users' text: treated as another origin, without scripts.
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; "
     "img-src data:; frame-ancestors 'self'",
 }
 
-# A form sends a date that was cleared as an empty one.
+# A form sends a cleared date as an empty text.
 Since = Annotated[date | None, BeforeValidator(lambda value: value or None)]
 
 may_read_runs = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN))
@@ -124,7 +124,7 @@ def application() -> FastAPI:
 
 
 def _refuse_nul(request: Request) -> None:
-    """Refuse a NUL before Airflow looks for the DAG: its database takes none, nor do file systems.
+    """Refuse NUL before Airflow looks up the DAG: its database and file systems reject it.
 
     :raises HTTPException: 400: there is one in the address.
     """
@@ -134,7 +134,7 @@ def _refuse_nul(request: Request) -> None:
 
 
 def _problem(_request: Request, error: Exception) -> Response:
-    """Show a person why there is no page, as a page."""
+    """Return an error as a page."""
     if not isinstance(error, StarletteHTTPException):
         raise error
     status = HTTPStatus(error.status_code)
@@ -147,7 +147,7 @@ def _problem(_request: Request, error: Exception) -> Response:
 
 
 def _malformed(request: Request, error: Exception) -> Response:
-    """Name what of an address is missing or malformed, without what it was."""
+    """Name the missing or malformed parts of an address, without quoting their values."""
     if not isinstance(error, RequestValidationError):
         raise error
     fields = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
@@ -155,7 +155,7 @@ def _malformed(request: Request, error: Exception) -> Response:
 
 
 def run_page(dag_id: str, run_id: str) -> Response:
-    """Show what is known of one run."""
+    """Show one run."""
     place = _store().run(identity.run_key(dag_id, run_id)).refusal
     refusal = Reader().load(RunRefusal, place)
     finetuning = finetuning_view(_store(), dag_id, run_id)
@@ -175,7 +175,7 @@ def run_page(dag_id: str, run_id: str) -> Response:
     view = run_view(_store(), dag_id, run_id)
     if view is None:
         dags = {"main_dag": MAIN_DAG, "finetuning_dag": FINETUNING_DAG}
-        # The run that somebody has just triggered appears by itself.
+        # A run that was just triggered appears without a manual reload.
         refresh = _refresh(dag_id in dags.values() and refusal is None)
         return _html(
             "no_run.html",
@@ -202,7 +202,7 @@ def run_page(dag_id: str, run_id: str) -> Response:
 
 
 def data_report(dag_id: str, run_id: str, partition: str) -> Response:
-    """Show the statistics of a partition of a run, with a way back to it."""
+    """Show the statistics of a partition of a run, with a link back to the run."""
     _require_data_report(dag_id, run_id, partition)
     query = {"dag_id": dag_id, "run_id": run_id, "partition": partition}
     return _report(f"Data report of {partition}", "data-report-text", query)
@@ -214,26 +214,26 @@ def data_report_text(dag_id: str, run_id: str, partition: str) -> Response:
 
 
 def training_summary(dag_id: str, run_id: str) -> Response:
-    """Show what a fine-tuning run came to, with a way back to it."""
+    """Show the report of a fine-tuning run, with a link back to the run."""
     _require_summary(dag_id, run_id)
     query = {"dag_id": dag_id, "run_id": run_id}
     return _report("Report of the fine-tuning run", "training-summary-text", query)
 
 
 def training_summary_text(dag_id: str, run_id: str) -> Response:
-    """Return the report: tables, confusion pictures, whether it has paid."""
+    """Return the report: tables, confusion matrices, and whether re-pretraining paid off."""
     return HTMLResponse(_require_summary(dag_id, run_id), headers=_REPORT)
 
 
 def children_page(dag_id: str, run_id: str, trial: str) -> Response:
-    """Show the smaller models of a classifier, with a way back to its run."""
+    """Show the smaller models of a classifier, with a link back to its run."""
     _require_children(dag_id, run_id, trial)
     query = {"dag_id": dag_id, "run_id": run_id, "trial": trial}
     return _report(f"Smaller models of {trial}", "children-text", query)
 
 
 def children_text(dag_id: str, run_id: str, trial: str) -> Response:
-    """Return what was measured of them: a picture and a table."""
+    """Return the measurements of a classifier's smaller models: a picture and a table."""
     return HTMLResponse(_require_children(dag_id, run_id, trial), headers=_REPORT)
 
 
@@ -269,7 +269,7 @@ def _report(title: str, path: str, query: dict[str, str]) -> Response:
 
 
 def models_page(lineage: str | None = None) -> Response:
-    """Show the versions of a lineage; without a name, of the one that runs use by default."""
+    """Show the versions of a lineage; without an argument, of the default lineage."""
     store, settings = _store(), load_settings()
     known = registry.lineage_ids(store)
     if lineage is not None and lineage not in known:
@@ -293,7 +293,7 @@ def models_page(lineage: str | None = None) -> Response:
 
 
 def compare_page(lineage: str, run: Annotated[list[str] | None, Query()] = None) -> Response:
-    """Show some runs of a lineage side by side; fewer than two: which there are to choose."""
+    """Show some runs of a lineage side by side, and the runs that can be chosen."""
     if lineage not in registry.lineage_ids(_store()):
         raise HTTPException(404, "There is no such lineage in the store.")
     view = compare_view(_store(), lineage, run or [])
@@ -302,7 +302,7 @@ def compare_page(lineage: str, run: Annotated[list[str] | None, Query()] = None)
 
 
 def spending_page(since: Since = None) -> Response:
-    """Show what the TPUs of all runs cost, by lineage and week, and what for."""
+    """Show the cost of the TPUs of all runs, by lineage and week, and its use."""
     view, metrics = spending_view(_store(), since), load_settings().metrics_url
     shown = {"spent_bar": spent_bar, "price_words": price_words, "metrics": metrics}
     shown["refresh"] = SLOW_REFRESH_SECONDS if view.rented else 0
@@ -310,10 +310,10 @@ def spending_page(since: Since = None) -> Response:
 
 
 def model_card(lineage: str, version: str) -> Response:
-    """Show the model card of a published version, and what of it can be downloaded."""
+    """Show the model card of a published version, with its downloads."""
     place, model = _require_version(lineage, version)
     card = uris.read(VersionLayout(place.version(model.version_id)).card).decode()
-    # HTML in it is shown as text: what people wrote is in it.
+    # HTML in it is shown as text, because it contains users' text.
     shown = Markup(_markdown().render(card))  # noqa: S704 - nothing but what the parser made
     return _html("card.html", model=model, card=shown, sizes=folder_sizes(model))
 
@@ -337,7 +337,10 @@ def download(lineage: str, version: str, folder: str = "") -> Response:
 
 
 def _require_version(lineage: str, version: str) -> tuple[LineageLayout, ModelVersion]:
-    """Return a version that the store knows; no name in an address becomes a path."""
+    """Return a version that the store knows; no name in an address is used as a path.
+
+    :raises HTTPException: 404: there is no such lineage or version.
+    """
     store = _store()
     if lineage not in registry.lineage_ids(store):
         raise HTTPException(404, "There is no such lineage in the store.")
@@ -353,13 +356,13 @@ def _static(name: str) -> Response:
 
 
 def _curves(run_key: str) -> str:
-    """Return the address of a run's curves in TensorBoard, whose names of runs have the key."""
+    """Return the address of a run's curves in TensorBoard, filtered by the run's key."""
     base = load_settings().tensorboard_url
     return f"{base}/?{urlencode({'runFilter': run_key})}#timeseries" if base else ""
 
 
 def _mlflow(lineage_id: str) -> str:
-    """Return the address of a lineage's copy in MLflow, as `pipeline_mirror` calls it."""
+    """Return the address of a lineage's copy in MLflow, under the name `pipeline_mirror` uses."""
     settings = load_settings()
     if not settings.mlflow_url:
         return ""
@@ -375,7 +378,7 @@ def _hub(lineage_id: str) -> str:
 
 
 def _data_flow(uri: str) -> str:
-    """Return the address of what a file was made of, where OpenLineage's events go to."""
+    """Return the address of a file's data flow in the tool that receives OpenLineage events."""
     namespace, name = uris.dataset_name(uri)
     words = {"{namespace}": namespace, "{name}": name}
     address = load_settings().openlineage_url
@@ -385,7 +388,7 @@ def _data_flow(uri: str) -> str:
 
 
 def _trace(run_key: str) -> str:
-    """Return the address of a run's trace in the tool that the installation sends them to."""
+    """Return the address of a run's trace in the tool that receives the traces."""
     return load_settings().traces_url.replace("{trace_id}", identity.trace_id(run_key))
 
 
@@ -420,7 +423,7 @@ def _templates() -> Environment:
 
 
 def _error_page(text: str) -> str:
-    """Return the address of what explains an error that a text tells of; empty: there is none."""
+    """Return the address of the explanation of an error in a text; empty: there is none."""
     anchor = error_anchor(text) if SITE.is_dir() else None
     return page_path(f"docs/operate/errors.html#{anchor}") if anchor else ""
 

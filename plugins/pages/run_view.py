@@ -1,4 +1,4 @@
-"""What the tab *Model* shows of one run."""
+"""Collects what the tab *Model* shows for a re-pretraining run."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ class SetRow:
     losses: list[float]
     unigram: float | None
     recalls: list[float | None]
-    """Of each model, the share of documents whose second half its embeddings find first."""
+    """By model, the share of documents whose second half its embeddings rank first."""
 
 
 @dataclass
 class RunView:
-    """A run, as far as it has got."""
+    """A run with its results so far."""
 
     record: RunRecord
     config: PipelineConfig | None = None
     settings: SettingsView | None = None
     parent_key: str | None = None
-    """Of the run that made what it starts from."""
+    """Key of the run that made the model it starts from."""
     estimate: RunEstimate | None = None
     plan: RunPlan | None = None
     result: TrainingResult | None = None
     curve: LineChart | None = None
     head: TrainingResult | None = None
-    """Of a new masked-LM head that was trained alone before the model."""
+    """Result of training a new masked-LM head alone, before the model."""
     head_curve: LineChart | None = None
     rollbacks: list[dict[str, Any]] = field(default_factory=list)
     verdict: Verdict | None = None
@@ -72,9 +72,9 @@ class RunView:
     sets: list[SetRow] = field(default_factory=list)
     improvements: IntervalChart | None = None
     forgetting: list[LineChart] = field(default_factory=list)
-    """Of the sets on which most is forgotten: the loss over the lineage's versions."""
+    """Loss over the lineage's versions, for the sets with the most forgetting."""
     jobs: list[JobProgress] = field(default_factory=list)
-    """What runs on its TPU now."""
+    """Jobs that run on its TPU now."""
     spending: Spending | None = None
     approval: RunApproval | None = None
     outcome: RunOutcome | None = None
@@ -99,7 +99,7 @@ class RunView:
 
 
 def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
-    """Return what is known of a run of Airflow; None when it left nothing in the store."""
+    """Return the view of an Airflow run; None when the run left nothing in the store."""
     reader = Reader()
     run_key = identity.run_key(dag_id, run_id)
     run = store.run(run_key)
@@ -130,7 +130,7 @@ def run_view(store: StoreLayout, dag_id: str, run_id: str) -> RunView | None:
 
 
 def known_reports(run: RunLayout, reader: Reader) -> dict[str, str]:
-    """Return the page with a partition's statistics, of all that are prepared or planned."""
+    """Return the data report pages, by partition, of all prepared or planned partitions."""
     plan = reader.load(RunPlan, run.plan)
     manifests = {} if plan is None else plan.evaluated | plan.replayed | plan.trained
     record = reader.load(RunRecord, run.record)
@@ -189,7 +189,7 @@ def _add_comparison(view: RunView, run: RunLayout, reader: Reader) -> None:
             SetRow(
                 name=name,
                 kind=kind,
-                # As the verdict counts: one without a masked token says nothing.
+                # Counted as in the verdict: a document without a masked token says nothing.
                 documents=sum(count > 0 for count in scores.token_counts),
                 losses=[losses.get((model, name), float("nan")) for model in view.models],
                 unigram=report.unigram_losses.get(name),
@@ -204,7 +204,7 @@ def _add_comparison(view: RunView, run: RunLayout, reader: Reader) -> None:
 def _improvement(
     row: SetRow, report: EvaluationReport, verdict: Verdict | None
 ) -> tuple[str, float, float | None, float | None] | None:
-    """Return how much better the candidate is on a set; the gate's own numbers where it has any."""
+    """Return the candidate's improvement on a set, by the gate's own numbers where it has any."""
     if row.name == report.current_set and verdict is not None:
         return row.name, verdict.improvement, verdict.improvement_low, verdict.improvement_high
     if len(row.losses) > 1:

@@ -1,4 +1,4 @@
-"""Which settings of runs are worth a look: those that differ from a preset, or from each other."""
+"""Compares settings of runs, with a preset or with each other."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class SettingRow:
 
 @dataclass(frozen=True)
 class SettingsView:
-    """The settings of a run beside those of the preset that the installation starts from now."""
+    """The settings of a run, compared with the installation's current preset."""
 
     preset: str
     changed: list[SettingRow]
-    """Where they differ: the preset's value, then the run's."""
+    """Settings that differ: the preset's value, then the run's."""
     all: list[SettingRow]
     """Every setting of the run."""
 
 
 def settings_view(config: AnyConfig | None, reader: Reader) -> SettingsView | None:
-    """Return the settings of a run; None while it has none, or if the preset cannot be read."""
+    """Return the view of a run's settings; None without settings or without a readable preset."""
     if config is None:
         return None
     settings = load_settings()
@@ -56,7 +56,7 @@ def settings_view(config: AnyConfig | None, reader: Reader) -> SettingsView | No
 
 
 def differing(configs: Sequence[AnyConfig]) -> list[SettingRow]:
-    """Return the settings that are not the same in all of some configurations."""
+    """Return the settings that differ between some configurations."""
     return [row for row in all_settings(configs) if len(set(row.values)) > 1]
 
 

@@ -1,4 +1,4 @@
-"""What the TPUs of a run, or of all runs, were, cost and were used for, for their pages."""
+"""Collects the TPUs of one run or of all runs for their pages, with their cost and use."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _STYLES = {
     SpentOn.SILENCE: "lost",
     SpentOn.UNATTRIBUTED: "unknown",
 }
-"""Classes of the style sheet; what is not here belongs to a start."""
+"""Classes of the style sheet; times that are not listed are part of a start."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """What one attempt at a TPU was and cost, at most, so far."""
+    """One attempt at a TPU, with its cost so far, at most."""
 
     tpu: int
     """Which of the run's TPUs, counted from 0."""
@@ -59,9 +59,9 @@ class Use:
     hours: float
     cost: float
     seconds: Seconds
-    """Chip-seconds by what they were spent on."""
+    """Chip-seconds by use."""
     rented_since: datetime | None = None
-    """Of a TPU that is not confirmed gone; none: there is none, or none yet."""
+    """Since when a TPU that is not confirmed gone is rented; None: there is none, or none yet."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class Spending:
 
     @property
     def cost(self) -> float:
-        """What all of it cost, at most."""
+        """The total cost, at most."""
         return sum(use.cost for use in self.uses)
 
     @property
     def bar(self) -> ShareBar | None:
-        """A drawing of what the time was spent on; none: nothing was billed."""
+        """A chart of the use of the time; None: nothing was billed."""
         return spent_bar(added(use.seconds for use in self.uses))
 
     @property
@@ -98,9 +98,9 @@ class Spending:
 
 
 def spending(folders: Iterable[RunLayout]) -> Spending | None:
-    """Return what was rented for some folders: by the ledgers, and so far where there is none yet.
+    """Return the TPUs rented for some folders, from the ledgers, or so far if there is none yet.
 
-    :param folders: a run's own, and those of its further TPUs.
+    :param folders: a run's own folder, and those of its further TPUs.
     """
     uses: list[Use] = []
     currency = ""
@@ -117,19 +117,19 @@ def spending(folders: Iterable[RunLayout]) -> Spending | None:
 
 @dataclass
 class SpendingView:
-    """What the TPUs of all runs of the last weeks cost."""
+    """The cost of the TPUs of all runs of the last weeks."""
 
     since: datetime
     lineages: list[LineageSpending]
     rented: list[tuple[RunRecord | None, Spent]] = field(default_factory=list)
-    """TPUs that are rented now, the newest first, and their runs, as far as they can be read."""
+    """TPUs that are rented now, the newest first, each with its run's record if readable."""
     problems: list[str] = field(default_factory=list)
 
 
 def spending_view(store: StoreLayout, since: date | None = None) -> SpendingView:
-    """Return what the page over runs shows.
+    """Return the view for the page *Spending*.
 
-    :param since: first day, UTC; None: that of the last weeks.
+    :param since: first day, UTC; None: the default, some weeks ago.
     """
     first = datetime.combine(since, time(), UTC) if since else default_since()
     view = SpendingView(first, [])
@@ -144,8 +144,8 @@ def spending_view(store: StoreLayout, since: date | None = None) -> SpendingView
 
 
 def spent_bar(seconds: Seconds) -> ShareBar | None:
-    """Return a drawing of what time was spent on; None when it was none."""
-    # The start comes first, as it does in time, and what is unknown last.
+    """Return a chart of the use of time; None when there was none."""
+    # The start comes first, as it does in time, and unattributed time last.
     names = [name for name in SpentOn if name in seconds]
     parts = [(name, _STYLES.get(name, "start"), seconds[name]) for name in names]
     return share_bar(parts)
@@ -183,5 +183,5 @@ def _open(tpu: int, entry: LedgerEntry, record: AttemptRecord) -> Use:
     state = str(newest.event) if newest else "not asked for yet"
     if may_be_rented(record):
         return _use(tpu, entry, state, rented_since(record))
-    # The reaper's bill says what it has deleted, which nobody has confirmed yet.
+    # The reaper's entry records a deletion that is not confirmed yet.
     return _use(tpu, entry, state if AttemptEvent.GONE in record.marks else entry.outcome)

@@ -1,7 +1,7 @@
-"""The auth manager of a team server: Flask AppBuilder's, with a limit to wrong passwords.
+"""The auth manager of a team server: Flask AppBuilder's, with a limit on wrong passwords.
 
-``AIRFLOW__CORE__AUTH_MANAGER=team_login.auth_manager.ThrottledFabAuthManager``. It needs
-``requirements-team.txt``. Airflow looks for ``FabAuthManager`` in the name.
+Set ``AIRFLOW__CORE__AUTH_MANAGER=team_login.auth_manager.ThrottledFabAuthManager``. It needs
+``requirements-team.txt``. Airflow looks for ``FabAuthManager`` in the class name.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from team_login import throttle
 
 
 class ThrottledSecurityManager(FabAirflowSecurityManagerOverride):
-    """Looks at passwords for the form and for ``/auth/token``: both count."""
+    """A password checker with a limit, for the login form and for ``/auth/token``: both count."""
 
     def auth_user_db(self, username: Any, password: Any, rotate_session_id: bool = True) -> Any:
         """Return the user if the password is right; see the base class."""
         name = str(username or "")
-        # Either name of an account is taken; they share a limit.
+        # An account may be named by user name or mail address; both share a limit.
         account = self.find_user(username=name) or self.find_user(email=name)
         try:
             number = throttle.begin(
@@ -40,23 +40,23 @@ class ThrottledSecurityManager(FabAirflowSecurityManagerOverride):
 
 
 class ThrottledFabAuthManager(FabAuthManager):
-    """Users and roles in Airflow's database, and no more tries at a password than are allowed.
+    """An auth manager with users and roles in Airflow's database, and a limit on wrong passwords.
 
     ``promotion.approvers`` are login names: the ids of Flask AppBuilder's users are numbers.
     """
 
     @cached_property
     def security_manager(self) -> Any:
-        """Return what looks at passwords and keeps users and roles."""
+        """Return the security manager, which checks passwords and stores users and roles."""
         return ThrottledSecurityManager(self.appbuilder)
 
     def is_authorized_hitl_task(self, *, assigned_users: set[str], user: Any) -> bool:
-        """Tell whether a question is for somebody, who is named by login name or number."""
+        """Return whether a user, by login name or numeric id, is assigned to a question."""
         return not assigned_users.isdisjoint({user.get_id(), user.username})
 
 
 def _refuse(error: throttle.TooManyFailuresError) -> NoReturn:
     if has_request_context():
-        # The form is a page of Flask, all else of FastAPI.
+        # The form is served by Flask, everything else by FastAPI.
         abort(429, str(error))
     raise HTTPException(429, str(error), {"Retry-After": str(error.seconds)}) from error

@@ -1,8 +1,8 @@
-"""Brings roles and the administrator of a team server to what they should be, at each start.
+"""Sets up the roles and the administrator of a team server, at each start.
 
 Copy-paste, where Airflow's settings are: ``python -P plugins/team_login/prepare.py LOGINS``. The
-file is a JSON object with the password of ``admin``; who else may log in is in Airflow's database
-only, see ``docs/guides/team-login.md``.
+file is a JSON object with the password of ``admin``; other users are only in Airflow's database,
+see ``docs/guides/team-login.md``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _set_roles(manager: Any) -> None:
-    """Give each role what the table says, and nothing else."""
+    """Give each role exactly the permissions in the table."""
     for name, granted in ROLES.items():
         permissions = [manager.create_permission(*pair) for pair in sorted(granted)]
         role = manager.find_role(name) or manager.add_role(name)

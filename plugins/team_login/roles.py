@@ -1,8 +1,8 @@
-"""What each role of a team server may do, as permissions of Flask AppBuilder.
+"""Defines the roles of a team server, as permissions of Flask AppBuilder.
 
-Airflow asks for two things before anybody changes a part of a DAG: the permission for that kind of
-part, such as ``DAG Runs``, and the one to edit that DAG. So what is granted for all DAGs here is
-worth something only for the DAGs that a role may edit. In words: ``docs/guides/team-login.md``.
+To change a part of a DAG, Airflow requires two permissions: the one for that kind of part, such as
+``DAG Runs``, and the one to edit that DAG. So permissions that are granted here for all DAGs take
+effect only for the DAGs that a role may edit. Explained in ``docs/guides/team-login.md``.
 
 https://airflow.apache.org/docs/apache-airflow-providers-fab/stable/auth-manager/access-control.html
 """
@@ -15,7 +15,7 @@ from types import MappingProxyType
 READ, EDIT, CREATE, MENU = "can_read", "can_edit", "can_create", "menu_access"
 
 Permission = tuple[str, str]
-"""What may be done, and with what."""
+"""An action, and the resource that it applies to."""
 
 ROLLBACK_DAG = "model_rollback"
 OPERATED_DAGS = (
@@ -27,7 +27,7 @@ OPERATED_DAGS = (
 )
 """The DAGs that operators trigger, stop and pause."""
 KEPT_DAGS = ("hub_mirror", "model_mirror", "pipeline_watch", "store_retention", "tpu_reaper")
-"""The DAGs that keep watch and order; only administrators touch them."""
+"""The maintenance DAGs, which only administrators may operate."""
 DAGS = (*OPERATED_DAGS, ROLLBACK_DAG, *KEPT_DAGS)
 
 _PARTS = (
@@ -42,7 +42,7 @@ _PARTS = (
     "XComs",
 )
 _OTHERS = ("Asset Aliases", "Assets", "Backfills", "Cluster Activity", "ImportError", "Website")
-# Airflow asks for this before it tells the UI which tabs and pages plugins have.
+# Airflow requires this before it lists the tabs and pages of plugins for the UI.
 _PAGES = ("Plugins",)
 _OWN = ("My Password", "My Profile")
 _MENUS = ("Assets", "Browse", "DAG Runs", "DAGs", "Docs", "Documentation", "HITL Detail")

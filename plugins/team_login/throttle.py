@@ -1,8 +1,8 @@
 """Limits wrong passwords, counted in Airflow's database over all processes of the API server.
 
-Each try is a line of the audit log, written before the password is looked at and taken back when it
-was right. Of tries at the same time so many pass as of tries one after the other: whichever is
-written last sees all others.
+Each attempt is a row of the audit log, written before the password is checked and deleted when it
+was right. Concurrent attempts are limited like consecutive ones: whichever is written last sees all
+others.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from sqlalchemy import delete, func, select
 
 EVENT = "login_failed"
 MOST_FAILURES = 10
-"""Wrong passwords of one account within :data:`WINDOW`; from then on it is not looked at."""
+"""Wrong passwords of one account within :data:`WINDOW` after which further ones are refused."""
 WINDOW = timedelta(minutes=1)
 _COUNTERS = 64
-"""Of names without an account, so that a flood of invented ones writes few lines."""
+"""Counters shared by all names without an account, so that a flood of them writes few rows."""
 
 
 class TooManyFailuresError(Exception):
-    """An account had too many wrong passwords of late.
+    """Too many recent wrong passwords for an account.
 
-    :ivar seconds: until another one is looked at.
+    :ivar seconds: until the next attempt is allowed.
     """
 
     def __init__(self, seconds: int) -> None:
@@ -39,12 +39,12 @@ class TooManyFailuresError(Exception):
 
 
 def begin(name: str, *, is_known: bool) -> int:
-    """Count a try as failed; return its number, for :func:`succeeded`.
+    """Count an attempt as failed; return its number, for :func:`succeeded`.
 
-    :param name: of the account, the same for all ways to write it.
-    :param is_known: there is such an account. If not, the name is not written down: people type
+    :param name: name of the account, the same however a person spells it.
+    :param is_known: whether the account exists. If not, the name is not stored: people type
         passwords into the wrong field.
-    :raises TooManyFailuresError: the account had too many; this try does not count.
+    :raises TooManyFailuresError: the account had too many; this attempt does not count.
     """
     counter = _counter(name.casefold().encode(errors="replace"), is_known=is_known)
     with create_session(scoped=False) as session:
@@ -61,13 +61,13 @@ def begin(name: str, *, is_known: bool) -> int:
 
 
 def succeeded(number: int) -> None:
-    """Take back a try that was right."""
+    """Delete an attempt from the count: its password was right."""
     with create_session(scoped=False) as session:
         session.execute(delete(Log).where(Log.id == number))
 
 
 def _counter(name: bytes, *, is_known: bool) -> str:
-    """Return what tries are counted by; nobody can use up that of an account by other names."""
+    """Return the counter of a name; other names cannot use up the counter of an account."""
     if is_known:
         return f"account {hashlib.sha256(name).hexdigest()[:32]}"
     return str(zlib.crc32(name) % _COUNTERS)

@@ -1,4 +1,4 @@
-"""When a trigger may fire: not before the scheduler has heard that the task waits."""
+"""Delays a trigger's events until the scheduler knows that the task is deferred."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 EARLIEST_SECONDS = 5.0
-"""A trigger that fires sooner waits for so long in all. The worker reports that a task was deferred
-after the triggerer may have begun. If the task is queued again before that report is read, the
-scheduler takes it for one of the try that is queued, and fails it: a TPU's start is paid for
-nothing (apache/airflow issue 72716)."""
+"""Least time from a trigger's start to its first event. The triggerer may begin before the worker
+reports that the task was deferred. If the task is queued again before the scheduler reads that
+report, the scheduler takes it for a report on the queued try and fails that try: a TPU's start is
+paid for nothing (apache/airflow issue 72716)."""
 
 
 class SettledTrigger(BaseTrigger):
-    """A trigger whose event waits until the deferral of its task has settled."""
+    """Base of triggers whose events wait until the deferral of their task has settled."""
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield the events, none of them too soon."""
+        """Yield the events, none earlier than :data:`EARLIEST_SECONDS` after the start."""
         begin = time.monotonic()
         async for event in self.events():
             await asyncio.sleep(max(0.0, EARLIEST_SECONDS - (time.monotonic() - begin)))
@@ -28,4 +28,4 @@ class SettledTrigger(BaseTrigger):
 
     @abstractmethod
     def events(self) -> AsyncIterator[TriggerEvent]:
-        """Yield what the task is resumed with."""
+        """Yield the events that resume the task."""

@@ -18,29 +18,29 @@ from triggers.firing import SettledTrigger
 from triggers.threads import PatientThreads
 
 CLAIMED, DEADLINE, ERROR = "claimed", "deadline", "error"
-"""Outcomes of an event: the run has the lineage, waited too long, or something is damaged."""
+"""Outcomes of an event: the run holds the lineage, waited too long, or a file is damaged."""
 
 MAX_ERRORS = 5
-"""Looks in a row that may fail because a file is damaged before the task is told. A store or an
-Airflow that is away is waited for."""
+"""Consecutive polls that may fail on a damaged file before the trigger fires with an error. If the
+store or Airflow is unavailable, it keeps waiting."""
 
-# Threads of their own, so that a store that hangs holds up neither the event loop nor the triggers
-# that watch a TPU.
+# Separate threads, so that a store that hangs holds up neither the event loop nor the triggers that
+# watch a TPU.
 _LOOKS = PatientThreads(16, "lineage-look")
 _KILLS = PatientThreads(4, "lineage-kill")
 
 
 class LineageTrigger(SettledTrigger):
-    """Claims a run's lineage again and again until it has it.
+    """A trigger that tries to claim a run's lineage until the run holds it.
 
-    Whoever has the lineage, and who comes first, is in the task's log. The event is a dictionary:
-    ``outcome`` and ``reason``.
+    The task's log names the run that holds the lineage and the one that is next. The event is a
+    dictionary with ``outcome`` and ``reason``.
 
     :param store_uri: root of the store.
     :param run_uri: folder of the run that waits.
     :param deadline: epoch seconds after which the trigger fires by itself; earlier than the
         timeout of the deferral.
-    :param poll_interval: seconds between two looks.
+    :param poll_interval: seconds between two polls.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class LineageTrigger(SettledTrigger):
         )
 
     async def events(self) -> AsyncIterator[TriggerEvent]:
-        """Look until the lineage is this run's, then fire once.
+        """Poll until this run holds the lineage, then fire once.
 
-        A look that does not return is left behind. Should it claim the lineage after all, that is
-        this run's, and void when the run has ended.
+        A poll that does not return is abandoned. Should it claim the lineage after all, the lease
+        is this run's, and void once the run has ended.
         """
         errors, shown = 0, ""
         while True:
@@ -95,14 +95,14 @@ class LineageTrigger(SettledTrigger):
             if time.time() >= self.deadline:
                 yield TriggerEvent({"outcome": DEADLINE, "reason": shown})
                 return
-            # Spread out: a triggerer that starts takes all its triggers at the same moment.
+            # Jitter: a triggerer that starts begins all its triggers at the same moment.
             await asyncio.sleep(self.poll_interval * random.uniform(0.9, 1.1))  # noqa: S311
 
     async def on_kill(self) -> None:
         """Stop waiting: a person marked the task or cleared it.
 
-        A newer try that waits leaves a new ticket with its next look. The lease is not given back,
-        as it may be the newer try's; it is void when the run has ended.
+        A newer try that waits leaves a new ticket with its next poll. The lease is not released, as
+        it may be the newer try's; it is void once the run has ended.
         """
         await _KILLS.kill(self._withdraw)
         self.log.info("Task was ended by a person: it does not wait for the lineage any more")

@@ -1,4 +1,4 @@
-"""Calls that block, made by triggers without holding up the others."""
+"""Runs the blocking calls of triggers in threads, without holding up other triggers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 LOOK_SECONDS = 300.0
-"""A look that takes longer has failed: the slowest of a service and a store that answer is shorter,
-with all that is tried again. A hung mount of the store never answers."""
+"""Timeout of a poll. The slowest poll of a service and a store that do answer takes less, including
+all retries; a hung mount of the store never answers."""
 
 LAST_LOOK_SECONDS = 30.0
-"""So long a look may take at least, however near the trigger's deadline is; the deferral itself
-times out later."""
+"""Least timeout of a poll, however close the trigger's deadline is; the deferral itself times out
+later."""
 
 KILL_SECONDS = 20.0
 """Airflow gives on_kill 30 s."""
@@ -24,13 +24,13 @@ _Result = TypeVar("_Result")
 
 
 class PatientThreads:
-    """Threads for calls that may never return: one that does not is left behind.
+    """A thread pool for calls that may never return: a hung call's thread is abandoned.
 
-    When half of the threads may be lost so, others take their place, so that calls that hang never
-    keep all others waiting. Of one event loop: a triggerer has one.
+    Once half of the threads may be lost this way, a new pool replaces the old one, so that hung
+    calls never block all others. For use from one event loop; a triggerer has one.
 
-    :param size: so many calls at a time.
-    :param name: of the threads.
+    :param size: most calls at a time.
+    :param name: name prefix of the threads.
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -42,28 +42,28 @@ class PatientThreads:
         self._left_behind = 0
 
     async def look(self, deadline: float, call: Callable[[], _Result]) -> _Result:
-        """Run a trigger's look, which is given up some time after the deadline.
+        """Run a trigger's poll, which is abandoned some time after the deadline.
 
-        :param deadline: of the trigger, in epoch seconds.
-        :raises TimeoutError: it did not return in time. Its thread may still be at it.
+        :param deadline: the trigger's deadline, in epoch seconds.
+        :raises TimeoutError: it did not return in time. Its thread may still be running.
         """
         left = max(LAST_LOOK_SECONDS, deadline - time.time())
         return await self._within(min(LOOK_SECONDS, left), call)
 
     async def kill(self, call: Callable[[], _Result]) -> _Result:
-        """Run what a trigger does when a person ends its task.
+        """Run a trigger's cleanup after a person has ended its task.
 
-        :raises TimeoutError: it did not return in time. Its thread may still be at it.
+        :raises TimeoutError: it did not return in time. Its thread may still be running.
         """
         return await self._within(KILL_SECONDS, call)
 
     async def _within(self, seconds: float, call: Callable[[], _Result]) -> _Result:
-        # With the context by which Airflow finds the task's log.
+        # In the context that leads Airflow to the task's log.
         pool, context = self._pool, contextvars.copy_context()
         work = asyncio.get_running_loop().run_in_executor(pool, context.run, call)
         try:
-            # Not by wait_for, which answers a cancellation with the result if that has just come:
-            # the trigger would go on, and Airflow would not call on_kill.
+            # Not wait_for, which swallows a cancellation if the result has just arrived: the
+            # trigger would go on, and Airflow would not call on_kill.
             async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError:

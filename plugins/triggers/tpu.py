@@ -27,43 +27,42 @@ if TYPE_CHECKING:
     from tpu_lifecycle.service.backend import TpuBackend
 
 MAX_ERRORS = 20
-"""Looks in a row that may fail for a reason that does not pass by itself before the task is told. A
-store or a service that is away is waited for: the job does not need the trigger."""
+"""Consecutive polls that may fail for a permanent reason before the trigger fires with an error. If
+the store or the service is unavailable, it keeps waiting: the job does not need the trigger."""
 
 REOPEN_AFTER = 5
-"""Looks in a row without the service's answer after which the connection is opened anew: the
+"""Consecutive polls without an answer from the service after which the connection is reopened: the
 credentials may have been replaced."""
 
 ERROR = "error"
-"""Outcome of an event when looking itself failed; another try of the task goes on from there."""
+"""Outcome of an event when polling itself failed; another try of the task goes on from there."""
 
 PAUSED = "paused"
-"""Outcome of a pause between two rounds through the zones; nothing was looked at."""
+"""Outcome of a pause between two rounds through the zones; nothing was polled."""
 
 _STEPS = re.compile(r"\bstep \d+/\d+ ")
-"""In a line of a job's log that says how far it is."""
+"""Matches a line of a job's log that reports its progress."""
 
-# Threads of their own: asyncio's few would let looks that hang, one for each of hundreds of
-# triggers, keep cancellations waiting longer than Airflow does.
+# Separate threads: with asyncio's few, hung polls of hundreds of triggers would keep cancellations
+# waiting longer than Airflow does.
 _LOOKS = PatientThreads(32, "tpu-look")
 _KILLS = PatientThreads(8, "tpu-kill")
 
 
 class _TpuTrigger(SettledTrigger):
-    """Looks at an attempt again and again until the wait is over.
+    """Base of the triggers that poll an attempt until the wait is over.
 
     The event is a dictionary: ``outcome`` (:class:`tpu_lifecycle.control.verdict.Outcome` or
-    ``error``),
-    ``reason``, ``cause``, ``generation``, ``attempt``, ``holder_sequence``, and for a failed job
-    ``exit_kind`` and ``worker``. It says all that the task needs to go on, as ``dag.test()`` passes
-    on nothing else.
+    ``error``), ``reason``, ``cause``, ``generation``, ``attempt``, ``holder_sequence``, and for a
+    failed job ``exit_kind`` and ``worker``. It has all that the task needs to go on, because
+    ``dag.test()`` passes on nothing else.
 
     :param run_uri: folder of the pipeline run.
     :param generation: reservation generation.
-    :param attempt: number of the attempt to look at.
+    :param attempt: number of the attempt to poll.
     :param deadline: epoch seconds after which the trigger fires by itself; earlier than the
         timeout of the deferral, which would leave nobody to stop the job.
-    :param poll_interval: seconds between two looks.
+    :param poll_interval: seconds between two polls.
     :param holder_sequence: see :func:`tpu_lifecycle.control.release.fenced_delete`.
     """
 
@@ -107,11 +106,11 @@ class _TpuTrigger(SettledTrigger):
         )
 
     async def events(self) -> AsyncIterator[TriggerEvent]:
-        """Look until there is a final verdict, then fire once."""
+        """Poll until there is a final verdict, then fire once."""
         errors = blind = 0
         while True:
             try:
-                # Showing is in the thread too: the end of a log may be much to write.
+                # Logging is in the thread too: the end of a job's log may be long.
                 seen = await _LOOKS.look(self.deadline, self._look)
             except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on
                 # CancelledError is no Exception: it passes, as on_kill needs it to.
@@ -124,7 +123,7 @@ class _TpuTrigger(SettledTrigger):
                     yield self._event(ERROR, f"{errors} looks in a row failed; last: {error!r}")
                     return
                 if time.time() >= self.deadline:
-                    # No verdict: what has become of the TPU meanwhile, the task has to see.
+                    # No verdict: the task has to check the TPU's state itself.
                     reason = f"the deadline passed while looking failed; last: {error!r}"
                     yield self._event(ERROR, reason)
                     return
@@ -136,11 +135,11 @@ class _TpuTrigger(SettledTrigger):
                     return
             if blind and blind % REOPEN_AFTER == 0:
                 self._close()
-            # Spread out: a triggerer that starts takes all its triggers at the same moment.
+            # Jitter: a triggerer that starts begins all its triggers at the same moment.
             await asyncio.sleep(self.poll_interval * random.uniform(0.9, 1.1))  # noqa: S311
 
     async def on_kill(self) -> None:
-        """Give back this task's own TPU: a person marked the task or cleared it.
+        """Delete this task's own TPU: a person marked the task or cleared it.
 
         The teardown may have run already or may be running, and after a clear a newer try may
         already be using the TPU: the deletion is fenced and may happen twice.
@@ -155,11 +154,11 @@ class _TpuTrigger(SettledTrigger):
     def _watch(
         self, backend: TpuBackend, reservation: OpenReservation, record: AttemptRecord
     ) -> ReadyWatch | JobWatch:
-        """Return what looks at the attempt."""
+        """Return the watch that polls the attempt."""
 
     @abstractmethod
     def _show(self, seen: Observation) -> None:
-        """Write into the task's log what is new."""
+        """Write news about the attempt into the task's log."""
 
     def _look(self) -> Observation:
         if self._current_watch is None:
@@ -171,7 +170,7 @@ class _TpuTrigger(SettledTrigger):
         return seen
 
     def _close(self) -> None:
-        """Make the next look open store and connection anew."""
+        """Make the next poll reopen the reservation and the connection."""
         from hooks.tpu import forget
 
         if self._current_watch is not None:
@@ -180,7 +179,7 @@ class _TpuTrigger(SettledTrigger):
 
     def _kill(self) -> bool:
         reservation, record = self._open()
-        # Once in a trigger's life, perhaps weeks after the process began: with fresh credentials.
+        # Called once per trigger, perhaps weeks after the process began: use fresh credentials.
         backend = self._hook("on-kill").new_backend(reservation.record.project_id)
         try:
             return fenced_delete(backend, reservation, record, holder_sequence=self.holder_sequence)
@@ -214,12 +213,12 @@ class _TpuTrigger(SettledTrigger):
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return whether looking may work again by itself: the store or the service is away."""
+    """Return whether an error may be transient, as when the store or the service is unavailable."""
     from google.api_core.exceptions import GoogleAPIError, NotFound
     from google.auth.exceptions import GoogleAuthError
 
     if isinstance(error, TpuError):
-        # Without the right to look the job's own reports are not read either: the task is told.
+        # Without permission to poll, the job's own reports are not read either: report the error.
         return error.retryable and not isinstance(error, TpuPermissionError)
     if isinstance(error, FileNotFoundError | NotFound):
         return False
@@ -227,9 +226,9 @@ def _may_pass(error: Exception) -> bool:
 
 
 class TpuPauseTrigger(SettledTrigger):
-    """Fires at a moment: the task then asks for a TPU once more. It holds none meanwhile.
+    """A trigger that fires at a given time, when the task, which holds no TPU, asks again for one.
 
-    :param until: the moment, in epoch seconds.
+    :param until: when to fire, in epoch seconds.
     """
 
     def __init__(self, *, until: float) -> None:
@@ -247,7 +246,7 @@ class TpuPauseTrigger(SettledTrigger):
 
 
 class TpuReadyTrigger(_TpuTrigger):
-    """Fires when a TPU that was asked for is READY, or will not come."""
+    """A trigger that fires when a requested TPU is READY, or will not become so."""
 
     _shown = ""
 
@@ -264,12 +263,12 @@ class TpuReadyTrigger(_TpuTrigger):
 
 
 class TpuJobTrigger(_TpuTrigger):
-    """Fires when a job ended on all workers, or cannot end any more.
+    """A trigger that fires when a job has ended on all workers, or can no longer end.
 
     Meanwhile the job's log and progress appear in the task's log.
 
     :param job_id: the job in the attempt's mailbox.
-    :param viewer: whose place in the job's log to go on from; the task's try.
+    :param viewer: the reader whose position in the job's log is resumed: the task's try.
     """
 
     _shown = ""
@@ -301,7 +300,7 @@ class TpuJobTrigger(_TpuTrigger):
         for line in seen.log_lines:
             self.log.info("%s | %s", self.job_id, line)
         self._tells_steps |= any(_STEPS.search(line) for line in seen.log_lines)
-        # A trainer says the same in its own log; a job that does not is spoken for.
+        # A trainer logs its steps itself; the progress of other jobs is logged here.
         text = progress_text(seen.progress) if seen.progress and not self._tells_steps else ""
         if text and text != self._shown:
             self.log.info("%s: %s", self.job_id, text)
