@@ -176,7 +176,7 @@ class Watch:
         return 0
 
     def _goes_on(self, record: RunRecord, outcome: RunOutcome) -> bool:
-        """Return whether a person has cleared a failed run none of whose tasks has reopened it yet."""
+        """Return whether a failed run was cleared and goes on, though no task reopened it yet."""
         if outcome.outcome not in _FAILED:
             return False
         state = self.state_of(record.dag_id, record.run_id)

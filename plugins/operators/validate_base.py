@@ -59,7 +59,9 @@ class Asked(Generic[Config]):
 
     def all_problems(self, found: list[str]) -> list[str]:
         """Return the violations, and those further problems that name no dropped setting."""
-        settings = [name for name in self.dropped if "." in name]  # not misspelled names, which may be common words
+        settings = [
+            name for name in self.dropped if "." in name
+        ]  # not misspelled names, which may be common words
         return self.violations + [line for line in found if not _named(settings, [line])]
 
 
