@@ -72,7 +72,7 @@ def with_evaluation(
 
     The model that it was compared with counts as well: a set or task may be new, or the parent may
     be scored under a head for the first time. A set or task with other documents or examples than
-    before starts over, such as a set whose partition was prepared anew.
+    before starts over, such as a set whose partition was prepared again.
 
     :param best: scores before the candidate.
     :param report: the candidate's evaluation.

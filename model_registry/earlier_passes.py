@@ -1,6 +1,6 @@
 """Counts how often earlier runs of a lineage passed over rows that a run trains on again.
 
-The unit is a shard: of a partition that was prepared anew, shards with unchanged files are known.
+The unit is a shard: of a partition that was prepared again, shards with unchanged files are known.
 """
 
 from __future__ import annotations

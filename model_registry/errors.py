@@ -20,7 +20,7 @@ class StalePlanError(RegistryError):
 
 
 class UnconfirmedError(RegistryError):
-    """A removal may be due to a wrong clock or is unusually large; a person has to confirm it."""
+    """A removal may be due to a wrong clock, or is unusually large; a person must confirm it."""
 
 
 class DamagedVersionError(RegistryError):

@@ -268,7 +268,7 @@ def _forgotten(
     """Yield comparisons of the candidate with the lineage's best version on all sets but its own.
 
     Documents that only one of them was scored on, or with other masks, are left out: the number of
-    held-out rows in use is a setting. A partition that was prepared anew has no best score yet.
+    held-out rows in use is a setting. A partition that was prepared again has no best score yet.
     """
     for scores in candidate.sets:
         known = best.get(scores.set_name)

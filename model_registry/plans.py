@@ -205,7 +205,7 @@ def _replayed(
     if not config.training.replay_fraction:
         return replayed, left_out
     for partition, manifest in sorted(seen.items()):
-        # If it is trained on again, or was prepared anew since, it is no replay.
+        # If it is trained on again, or was prepared again since, it is no replay.
         if partition in trained:
             continue
         if partition == config.evaluation.general_partition:

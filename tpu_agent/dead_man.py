@@ -7,8 +7,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 LEAST_POLLS = 10
-"""Polls that must agree, whatever the clock says: a VM that was frozen for hours has not observed
-for hours that nobody renews."""
+"""Polls that must agree, whatever the clock says: a VM that was frozen for hours has not seen for
+hours that the lease is not renewed."""
 
 
 @dataclass(frozen=True)

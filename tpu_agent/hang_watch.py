@@ -154,7 +154,7 @@ class HangWatch:
             return None
         if self._doubted is None:
             self._doubted = now
-        # Only if the store answers now is it sure that it was not away.
+        # Only an answer now proves that the store was not away meanwhile.
         return seen if self._files.answered.last_asked > self._doubted else None
 
     def report(self, hang: Standing) -> HangReport:

@@ -157,7 +157,7 @@ class Switch:
             answer = own_tpu.delete(
                 config.tpu_name, config.node_id, config.tpu_deletions, config.tpu_api_endpoint
             )
-        except Exception as error:  # noqa: BLE001 - nobody else is left who would try again
+        except Exception as error:  # noqa: BLE001 - nothing else is left that would retry
             _log.error("deleting this TPU failed, it is tried again: %r", error)
         else:
             _log.warning("%s", answer)

@@ -250,5 +250,5 @@ class Watch:
             self._handlers[fault["kind"]](fault)
         except ApiError as error:
             _log.info("%s: %s", fault["kind"], error.message)
-        except Exception:  # noqa: BLE001 - the other faults must go on
+        except Exception:  # noqa: BLE001 - the other faults must continue
             _log.exception("%s failed, again soon", fault["kind"])

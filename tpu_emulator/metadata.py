@@ -97,7 +97,7 @@ def _service_account(node: Any) -> dict[str, Any]:
 
 
 class MetadataServer:
-    """Serves one tree over HTTP on 127.0.0.1, read anew for every request."""
+    """Serves one tree over HTTP on 127.0.0.1, read again for every request."""
 
     def __init__(self, tree: Callable[[], Tree], port: int = 0) -> None:
         """Binds at once; port 0 picks a free one.

@@ -104,7 +104,7 @@ def unpack(url: str, sha256: str, work: Path) -> Path:
     if folder.exists():
         return folder
     headers = {}
-    if url.startswith(STORAGE):  # the VM's own token, shown to nobody else
+    if url.startswith(STORAGE):  # the VM's own token, sent nowhere else
         headers["Authorization"] = f"Bearer {vm_token()}"
     archive = fetch(url, headers)
     if archive is None:
@@ -191,7 +191,7 @@ class LastResort:
         self.next_try = 0.0
 
     def give_up_after(self, seconds: float) -> None:
-        """Set the deletion for when a person had this long to look at the VM, or for its expiry."""
+        """Schedule the deletion after this time, which lets a person debug the VM, or at expiry."""
         self.due = min(self.expires_at, time.time() + seconds)
 
     def tick(self, is_useless: bool = False) -> None:

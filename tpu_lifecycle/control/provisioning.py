@@ -127,7 +127,7 @@ class Asker:
         except TpuUnavailableError as error:
             return error
         except TpuError as error:
-            # A refusal says nothing of an earlier call that had no answer.
+            # A refusal says nothing about an earlier call that had no answer.
             if not may_land_already:
                 record.mark(AttemptEvent.ANSWERED, str(error), cause=type(error).__name__)
             return error
@@ -135,7 +135,10 @@ class Asker:
         return None
 
     def _undo_if_released(self, record: AttemptRecord) -> None:
-        """Check the reservation right after a create call, whatever its result; undo the call."""
+        """Delete the TPU if the reservation was released during a create call, whatever its result.
+
+        :raises ReleasedError: it was.
+        """
         try:
             self.check_open(record.number)
         except ReleasedError:

@@ -295,7 +295,7 @@ class Reaper:
         )
 
     def _abandoned(self, state: TpuState, labels: TpuLabels) -> tuple[datetime | None, str]:
-        """Return since when the TPU's own run does not want it, and why; None if it may."""
+        """Return since when the TPU's own run does not want it, and why; None if it still may."""
         reservation = self.store.run(labels.run_key).reservation(labels.generation)
         tombstone = Released.load_or_none(reservation.released)
         if tombstone is not None:

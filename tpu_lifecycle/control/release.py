@@ -405,9 +405,9 @@ def finish_deletion(
 ) -> AttemptRecord:
     """Delete the TPU of an attempt that was given up, and mark it gone.
 
-    It is not marked while its create call may still take effect, nor when it is on its way out for
-    longer than the sweeper's patience: a later caller, at the latest the teardown, deletes again.
-    Meanwhile another TPU may be requested under another name.
+    The attempt is not marked while its create call may still take effect, nor when its TPU is on
+    its way out for longer than the sweeper's patience: a later caller, at the latest the teardown,
+    deletes again. Meanwhile another TPU may be requested under another name.
     """
     given_up = [record.marks[event].time for event in GIVEN_UP & record.marks.keys()]
     age = (datetime.now(UTC) - min(given_up, default=datetime.now(UTC))).total_seconds()

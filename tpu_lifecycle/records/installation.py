@@ -42,7 +42,7 @@ def establish(store: StoreLayout) -> str:
     label = installation_label(store.root, Installation.load(store.installation).id)
     if not uris.exists(store.identity(label)):
         is_first = not uris.list_files(store.identities)
-        # There may have been an identity before a version that records them.
+        # An earlier version, which recorded no identities, may already have had one.
         is_first &= not (is_made and uris.list_files(store.tpu_places))
         StoreIdentity(
             label=label, root=store.root, since=datetime.now(UTC), is_first=is_first
@@ -86,7 +86,7 @@ def new_identity(store: StoreLayout) -> NewIdentity | None:
 class Identity:
     """A store's identity as far as it can be read.
 
-    :param label: of its TPUs; None when the id file cannot be read, or is not there.
+    :param label: of its TPUs; None when the id file cannot be read, or is missing.
     """
 
     store: StoreLayout
