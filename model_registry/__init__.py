@@ -1,1 +1,1 @@
-"""Model versions that never change, the pointer to the one in use, and the gate before it."""
+"""Immutable model versions, the pointer to the one in production, and the gate before it."""

@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     smaller.add_argument(
         "--current", action="store_true", help="only those of the version that is in use"
     )
-    # With options of their own; see main().
+    # They have their own options; see main().
     commands.add_parser("import", help="begin a lineage with a published model")
     commands.add_parser("prune", help="show or remove what of the store is old and not needed")
     rollback = add("rollback", _rollback, "Put a published version into use, older or newer.")
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _others(options: argparse.Namespace) -> str:
-    """Return which lineages there are instead, as a sentence; nothing if there is none."""
+    """Return a sentence that names the other lineages; empty if there are none."""
     known = registry.lineage_ids(StoreLayout(options.store))
     others = [name for name in known if name != options.lineage]
     return f" There are: {', '.join(others)}; name one with --lineage." if others else ""

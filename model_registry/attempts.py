@@ -1,9 +1,10 @@
-"""What runs of a lineage tried to learn, and what of it was not learned.
+"""Tracks the text that runs of a lineage tried to learn and did not.
 
-Text whose run was rejected, or failed once it was prepared, joins the next update; of what the gate
-has rejected, one partition at a time. A rejection counts against the partition that was rejected
-before, if there was one, as what came with it may be innocent. What the gate has rejected twice is
-in quarantine: updates run without it, until its text changes or a person triggers a run for it.
+Text whose run was rejected, or failed once it was prepared, joins the next update; text that the
+gate has rejected joins one partition at a time. A rejection counts against the partition that was
+rejected before, if there was one, since the text that came with it may be innocent. Text that the
+gate has rejected twice is in quarantine: updates run without it, until it changes or a person
+triggers a run for it.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from pipeline_store.formats import (
 from pipeline_store.layout import LineageLayout, RunLayout
 
 MOST_REJECTIONS = 2
-"""Rejections of updates with a partition's text after which it is in quarantine: one may be the
-fault of the text that it came with, or of a lineage's very first model."""
+"""Rejections of updates with a partition's text after which it is in quarantine: a single one may
+be the fault of the text that came with it, or of a lineage's very first model."""
 
 NOT_LEARNED = (OutcomeKind.REJECTED, OutcomeKind.FAILED, OutcomeKind.CANCELLED)
-"""Outcomes of runs whose text the model in use has not learned."""
+"""Outcomes of runs whose text the model in production has not learned."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
     """A partition that was tried and not learned.
 
-    :ivar attempt: the newest one; of those that got as far as a plan, if any did.
-    :ivar content: of its text as it was last tried; empty: no plan had it.
+    :ivar attempt: the newest attempt; the newest one with a plan, if any got that far.
+    :ivar content: hash of its text as last tried; empty: no plan had it.
     :ivar rejections: the gate's reasons that count against this text.
     """
 
@@ -54,7 +55,7 @@ class LeftOut:
         return len(self.rejections) >= MOST_REJECTIONS
 
     def bars(self, manifest_uri: str) -> bool:
-        """Return whether the quarantine is about this text, and not about what it was before."""
+        """Return whether the quarantine applies to this text, not to an earlier version of it."""
         return self.is_quarantined and self._is_about(manifest_uri)
 
     def is_suspect(self, manifest_uri: str) -> bool:
@@ -75,9 +76,9 @@ class LeftOut:
 
 
 def joining(tried: dict[str, LeftOut], own: str, prepared: dict[str, str]) -> dict[str, str]:
-    """Return which prepared partitions an update also trains on.
+    """Return the prepared partitions that an update also trains on.
 
-    :param tried: what was tried and not learned (:func:`left_out`).
+    :param tried: partitions that were tried and not learned (:func:`left_out`).
     :param own: the partition that the update is for.
     :param prepared: manifest by partition.
     """
@@ -97,9 +98,9 @@ def joining(tried: dict[str, LeftOut], own: str, prepared: dict[str, str]) -> di
 def record(
     lineage: LineageLayout, run: RunLayout, record: RunRecord, outcome: RunOutcome
 ) -> LineageAttempt | None:
-    """Keep how a run of the lineage ended if it learned nothing; the same again changes nothing.
+    """Record how a run of the lineage ended if it learned nothing; idempotent.
 
-    :returns: what is kept; None: the run has not failed to learn.
+    :returns: the record; None: the run has not failed to learn.
     :raises FormatError: the run's plan or verdict is damaged.
     """
     place = lineage.attempt(record.run_key)
@@ -134,7 +135,7 @@ def attempts(lineage: LineageLayout) -> list[LineageAttempt]:
 
 
 def left_out(lineage: LineageLayout) -> dict[str, LeftOut]:
-    """Return by partition what was tried and what the model in use has not seen.
+    """Return, by partition, the text that was tried and that the model in production has not seen.
 
     :raises FormatError: a file of the lineage is damaged.
     """
@@ -160,7 +161,7 @@ def left_out(lineage: LineageLayout) -> dict[str, LeftOut]:
 
 
 def _content(manifest_uri: str) -> str:
-    """Return what tells a partition's text from another; of a manifest that is gone its address."""
+    """Return the hash of a partition's text; if its manifest is missing or damaged, its address."""
     try:
         return PartitionManifest.load(manifest_uri).content_sha256
     except (FileNotFoundError, FormatError):

@@ -1,8 +1,8 @@
-"""The best scores of a lineage on every held-out set and labelled task, carried on by versions.
+"""The best scores of a lineage on every held-out set and labeled task, handed on by its versions.
 
-Each update may lose a little on old text (``promotion.max_forgetting``), of retrieval and on
-labelled tasks. Compared with the model in use alone, such losses add up unseen; compared with the
-best version so far they do not.
+Each update may lose a little on old text (``promotion.max_forgetting``), in retrieval and on
+labeled tasks. Compared with the model in production alone, such losses add up unnoticed; compared
+with the best version so far they do not.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Floats = npt.NDArray[np.float64]
 def best_scores(lineage: LineageLayout, version_id: str | None) -> BestScores:
     """Return the best scores of a version and its ancestors.
 
-    A version that was published before there were such records has its ancestors' evaluations read
-    instead, as far as retention has left them; labelled tasks then begin anew.
+    For a version that was published before such records existed, its own and its ancestors'
+    evaluations are read instead, as far as retention has left them; labeled tasks then start over.
 
-    :param version_id: the model in use; None: there is none, and no score.
+    :param version_id: the model in production; None: there is none, and no score.
     :raises RegistryError: there is no such version.
     :raises FormatError: a record is damaged.
     """
@@ -70,18 +70,18 @@ def with_evaluation(
 ) -> BestScores:
     """Return the best scores after a candidate has become a version.
 
-    The model that it was compared with counts as well: a set or task may be new, or the parent be
-    scored under a head for the first time. What has other documents or examples than before begins
-    again, such as a set whose partition was prepared anew.
+    The model that it was compared with counts as well: a set or task may be new, or the parent may
+    be scored under a head for the first time. A set or task with other documents or examples than
+    before starts over, such as a set whose partition was prepared again.
 
-    :param best: before.
+    :param best: scores before the candidate.
     :param report: the candidate's evaluation.
-    :param parent: what it was compared with; None: with no model.
-    :param probe: both on labelled tasks; None: there are none.
+    :param parent: version that it was compared with; None: no model.
+    :param probe: both models on labeled tasks; None: there are none.
     """
     sets, retrieval = dict(best.sets), dict(best.retrieval)
     versions = {BASELINE: parent, CANDIDATE: version_id}
-    # The parent first: an equal score of the candidate is no better one.
+    # The parent first: an equal score of the candidate is not better.
     for model in sorted(report.models, key=lambda model: model.name != BASELINE):
         version = versions.get(model.name)
         if version is None:
@@ -117,7 +117,7 @@ def comparable_retrieval(
 ) -> BestRetrieval | None:
     """Return a set's best retrieval if it was among the same documents as these scores', else None.
 
-    A rank is one among all of them, so those of other documents say nothing of it.
+    A rank is relative to all of them, so ranks among other documents cannot be compared.
     """
     if best is None or scores.retrieval is None or best.manifest_sha256 != manifest:
         return None
@@ -127,9 +127,9 @@ def comparable_retrieval(
 def _with_probe(
     best: BestScores, probe: ProbeReport | None, versions: Mapping[str, str | None]
 ) -> dict[str, BestProbe]:
-    """Return the best values on tasks after a candidate that a probe compared has become a version.
+    """Return the best values on tasks after a probed candidate has become a version.
 
-    :param versions: by model.
+    :param versions: version ids by model.
     """
     updated = dict(best.probes)
     parent, version = versions[BASELINE], versions[CANDIDATE]
@@ -159,9 +159,8 @@ def comparable_probe(
 def total_half_width(best: BestProbe, comparison: ModelComparison) -> float:
     """Return half of the width of the interval between the best version and a candidate.
 
-    Nobody has kept what the best version said of each example. The versions since differ from one
-    another by intervals that are known; as if each update changed other examples, their squares
-    are added.
+    The best version's predictions per example are not kept. The intervals between each version
+    since and the next are known; their squares are added, as if each update changed other examples.
     """
     return math.hypot(best.half_width, (comparison.high - comparison.low) / 2)
 
@@ -180,10 +179,10 @@ def _best_probe(
 
 
 class CommonDocuments(NamedTuple):
-    """What two models lost on the same N documents, and where these are in the first one's scores.
+    """The losses of two models on the same N documents.
 
     ``losses``, ``reference``: sums, [N]. ``tokens``: numbers of masked tokens, above 0, [N].
-    ``places``: [N].
+    ``places``: indices of the documents in the first model's scores, [N].
     """
 
     losses: Floats
@@ -193,10 +192,10 @@ class CommonDocuments(NamedTuple):
 
 
 def on_common_documents(scores: DocumentSetScore, reference: DocumentSetScore) -> CommonDocuments:
-    """Return what two models lost on the documents that both were scored on with the same masks.
+    """Return the losses of two models on the documents that both were scored on with equal masks.
 
-    These are not all where ``evaluation.max_records_per_set`` has changed in between. Losses are
-    over the row lengths that both models were scored on.
+    These are not all documents if ``evaluation.max_records_per_set`` has changed in between. Losses
+    are over the row lengths that both models were scored on.
     """
     scores, reference = judged(scores, reference)
     _, here, there = np.intersect1d(
@@ -223,7 +222,7 @@ def histories(
     """Return a metric of a version and its ancestors on some sets, oldest first.
 
     :param metric: ``LOSS``, in nats per token, or ``RECALL``.
-    :returns: by set: version ids and values, of those that were scored on it.
+    :returns: by set: version ids and values of the versions that were scored on it.
     """
     models: list[ModelVersion] = []
     while version_id is not None:

@@ -1,8 +1,8 @@
-"""How sure a difference between two models is: a paired bootstrap over what was held out.
+"""Confidence of a difference between two models: a paired bootstrap over the held-out documents.
 
 Efron and Tibshirani, An Introduction to the Bootstrap, 1993; for paired system comparison Koehn,
-EMNLP 2004. Tokens of one document are not independent, documents nearly are, unless they were held
-out together: then their file or group is what is drawn, the unit of the split.
+EMNLP 2004. Tokens of one document are not independent. Documents nearly are, unless they were held
+out together: then their file or group, the unit of the split, is drawn instead.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ RESAMPLES = 2000
 # Documents drawn at once: a few tens of megabytes, whatever the size of the set.
 _DRAWS_AT_ONCE = 1 << 20
 FEWEST_DRAWN = 10
-"""Of fewer units a percentile interval is too narrow: with five, models that are alike differ in up
-to 6 % of cases where 2.5 % are meant (simulated, with units of equal and of uneven sizes)."""
+"""With fewer units a percentile interval is too narrow: with five, equal models differ in up to 6 %
+of cases instead of the intended 2.5 % (simulated, with units of equal and of uneven sizes)."""
 
 
 class Interval(NamedTuple):
@@ -45,9 +45,9 @@ def interval(
     *,
     units: Units = None,
 ) -> Interval:
-    """Return by how much losses are below those of a reference; all sums by document, [N].
+    """Return by how much losses are below those of a reference; all are sums by document, [N].
 
-    :param tokens: how much each document counts.
+    :param tokens: weight of each document.
     :param confidence: share of the resamples that the interval holds.
     :param units: at least two different ones; fewer than FEWEST_DRAWN get Student's interval.
     """
@@ -68,9 +68,9 @@ def interval(
 
 
 def units_of(scores: DocumentSetScore, places: npt.NDArray[np.intp], fewest: int) -> Units:
-    """Return the units of some documents, or None if there are fewer or none are known.
+    """Return the units of some documents, or None if they are unknown or fewer than ``fewest``.
 
-    :param places: of the documents in the scores, [N].
+    :param places: indices of the documents in the scores, [N].
     """
     if scores.units is None:
         return None
@@ -79,12 +79,12 @@ def units_of(scores: DocumentSetScore, places: npt.NDArray[np.intp], fewest: int
 
 
 def _students_margin(residuals: Floats, total: float, confidence: float) -> float:
-    """Return how far the ends of the t-interval of a ratio of sums are from it.
+    """Return half of the width of the t-interval of a ratio of sums.
 
-    :param residuals: each unit's difference from what the ratio makes of its tokens, shape [U].
+    :param residuals: each unit's difference minus the ratio times its tokens, shape [U].
     :param total: all tokens.
     """
-    # Here, as few sets need it and its import takes a while.
+    # Imported here, since few sets need it and the import is slow.
     from scipy.special import stdtrit
 
     count = len(residuals)

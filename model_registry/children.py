@@ -1,7 +1,7 @@
-"""Smaller models of classifiers beside the version that is in use: which of them are current.
+"""Lists the smaller models of a lineage's classifiers (children), and which are current.
 
-A child belongs to one classifier, and that to one version. It is current while that version is the
-one in use, so a rollback changes which are current and touches none.
+A child belongs to one classifier, and that to one version. It is current while that version is in
+production, so a rollback changes which children are current without touching any.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipeline_store.layout import StoreLayout
 class Child(NamedTuple):
     """An accepted child, and where it is.
 
-    :param folder: with the written model.
+    :param folder: folder of the exported model.
     """
 
     uri: str
@@ -28,7 +28,7 @@ class Child(NamedTuple):
 def children_of(store: StoreLayout, lineage_id: str) -> list[Child]:
     """Return the accepted children of a lineage, oldest first.
 
-    Of the same child of the same task and version the newest alone is current.
+    Among children of the same name, task and version, only the newest is current.
 
     :raises FormatError: a record is damaged.
     """
@@ -53,7 +53,7 @@ def children_of(store: StoreLayout, lineage_id: str) -> list[Child]:
 
 
 def summary(child: Child) -> dict[str, object]:
-    """Return what a person or a server asks of a child, for JSON."""
+    """Return the facts about a child that a person or a server needs, as JSON values."""
     model = child.model
     return {
         "child": model.name,

@@ -24,22 +24,22 @@ from pipeline_store.layout import LineageLayout, VersionLayout
 
 @dataclass(frozen=True)
 class ConsistencyReport:
-    """What :func:`check` found. An empty list of problems is the proof."""
+    """Result of :func:`check`. An empty list of problems is the proof."""
 
     versions: int
     in_use: str | None
     times_trained: dict[str, int] = field(default_factory=dict)
-    """How often the line of models that ends in the one in use was trained on each partition."""
+    """How often the model in production and its ancestors were trained on each partition."""
     partitions_seen_once: bool = True
-    """Whether that line was never trained on a partition again as it was, and lists each once. A
-    partition whose text has changed meanwhile is no repetition."""
+    """Whether these models were never trained on the same text of a partition twice, and list each
+    partition once. Training on a partition whose text has changed is no repetition."""
     lease: str = ""
     """Who may continue the lineage now."""
     problems: list[str] = field(default_factory=list)
 
 
 def check(lineage: LineageLayout, *, quick: bool = False) -> ConsistencyReport:
-    """Look at every version of a lineage and at its pointer. Changes nothing.
+    """Check every version of a lineage and its pointer. Changes nothing.
 
     :param quick: compare only the sizes of files, not their checksums.
     :raises RegistryError: a version's folder was copied or renamed.
@@ -56,7 +56,7 @@ def check(lineage: LineageLayout, *, quick: bool = False) -> ConsistencyReport:
     line = _ancestors(known, pointer.version_id) if pointer else []
     trained: list[tuple[str, str]] = []
     for model in line:
-        # Of a version that retention removed, its record says it.
+        # For a version that retention removed, its record holds this.
         removed = pruned.get(model.version_id)
         trained += removed.trained.items() if removed else _trained_on(lineage, model, problems)
     listed = Counter(line[0].partitions_seen) if line else Counter()
@@ -72,7 +72,7 @@ def check(lineage: LineageLayout, *, quick: bool = False) -> ConsistencyReport:
 
 
 def _lease(lineage: LineageLayout, problems: list[str]) -> str:
-    """Return who may continue the lineage; that a run holds it is no problem."""
+    """Return who may continue the lineage; a lease that a run holds is no problem."""
     try:
         found = lease.read(lineage)
     except RegistryError as error:
@@ -144,7 +144,7 @@ def _content_problems(lineage: LineageLayout, model: ModelVersion, quick: bool) 
 
 
 def _ancestors(versions: dict[str, ModelVersion], version_id: str) -> list[ModelVersion]:
-    """Return the line of models that ends in one, newest first; a missing parent ends it."""
+    """Return a model and its ancestors, newest first, up to a missing parent."""
     line: list[ModelVersion] = []
     model = versions.get(version_id)
     while model is not None and model not in line:
@@ -174,4 +174,4 @@ def _trained_on(
         try:
             yield partition, PartitionManifest.load(seen[partition]).content_sha256
         except (FormatError, OSError):
-            continue  # named among the problems of its content
+            continue  # reported among the version's content problems

@@ -1,6 +1,6 @@
-"""How often earlier runs of a lineage went over rows that a run trains on again.
+"""Counts how often earlier runs of a lineage passed over rows that a run trains on again.
 
-A shard is the unit: of a partition that was prepared anew those are known whose files are the same.
+The unit is a shard: of a partition that was prepared again, shards with unchanged files are known.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _PARALLEL_READS = 16
 
 
 class _Training(NamedTuple):
-    """What made a version: how its run was configured, and what it trained on."""
+    """The training of a version: its run's configuration, and what it trained on."""
 
     config: PipelineConfig
     plan: RunPlan
 
 
 class EarlierPasses:
-    """The passes that a version and its ancestors were trained for, as far as records are left.
+    """The passes that a version and its ancestors were trained for, as far as records exist.
 
-    :param version: the model in use; None: there is none.
+    :param version: the model in production; None: there is none.
     """
 
     def __init__(self, lineage: LineageLayout, version: ModelVersion | None) -> None:
@@ -41,7 +41,7 @@ class EarlierPasses:
             self._add(training)
 
     def over(self, manifest_uris: Iterable[str]) -> float:
-        """Return how often they went over the training rows of some manifests, in the mean."""
+        """Return the mean number of passes over the training rows of some manifests."""
         shards = [
             shard
             for manifest in map(self._load, manifest_uris)
@@ -87,7 +87,7 @@ def _trainings(lineage: LineageLayout, version: ModelVersion | None) -> list[_Tr
 
 
 def _training(folder: VersionLayout) -> _Training | None:
-    """Return what made a version; None: it was imported."""
+    """Return the training of a version; None: it has no plan."""
     plan = RunPlan.load_or_none(folder.plan)
     if plan is None:
         return None

@@ -1,14 +1,14 @@
-"""What can be wrong with the registry."""
+"""Errors of the registry."""
 
 from __future__ import annotations
 
 
 class RegistryError(RuntimeError):
-    """The registry cannot do what was asked; the message says why and what to do."""
+    """The registry cannot fulfill a request; the message says why and what to do."""
 
 
 class ProductionMovedError(RegistryError):
-    """Another model came into use since the candidate was compared."""
+    """Another model was put into production since the candidate was compared."""
 
 
 class LeaseLostError(RegistryError):
@@ -16,11 +16,11 @@ class LeaseLostError(RegistryError):
 
 
 class StalePlanError(RegistryError):
-    """Another model came into use since the run's plan was made."""
+    """Another model was put into production since the run's plan was made."""
 
 
 class UnconfirmedError(RegistryError):
-    """Something would go that a wrong clock, too, would make old; a person has to confirm it."""
+    """A removal may be due to a wrong clock, or is unusually large; a person must confirm it."""
 
 
 class DamagedVersionError(RegistryError):

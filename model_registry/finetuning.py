@@ -1,4 +1,4 @@
-"""The parts of a fine-tuning run that need no TPU, by hand: the plan before, the report after.
+"""Runs the parts of a fine-tuning run that need no TPU by hand: plan before, report after.
 
 ``python -m model_registry.finetuning plan --run STORE/runs/KEY --store STORE --manifest URI``
 ``python -m model_registry.finetuning report --run STORE/runs/KEY --store STORE``

@@ -1,6 +1,6 @@
-"""What a fine-tuning run trains: its models, tasks and trials. Decided once and kept with the run.
+"""Plans what a fine-tuning run trains: models, tasks and trials, decided once per run.
 
-Nothing here holds a lineage: fine-tuning reads published versions, which never change.
+Nothing here takes a lineage's lease: fine-tuning reads published versions, which never change.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from pipeline_store.layout import LineageLayout, RunLayout, StoreLayout, Version
 from trained_models.artifacts import model_files
 
 PREVIOUS, START = "previous", "start"
-"""The other keys of :attr:`FinetuningPlan.models`."""
+"""The keys of :attr:`FinetuningPlan.models` besides ``MODEL``."""
 
 TPU_MODES = ("train_and_eval", "train", "eval")
-"""Of ``finetuning.mode``; the others use what was trained, on the worker, and need no records."""
+"""Values of ``finetuning.mode`` that use TPUs; the others use trained models, without records."""
 
 
 def prepared_tasks(config: FinetuningConfig) -> list[str]:
@@ -55,8 +55,8 @@ def make_plan(
 
     :param config: the run's, with ``encoder.version`` filled in.
     :param manifests: TaskManifest URI by task.
-    :raises RegistryError: a model that is to be fine-tuned is not there, or a task has no examples
-        to choose among its learning rates by.
+    :raises RegistryError: a model to be fine-tuned is missing, or a task has no validation examples
+        by which to choose among several learning rates.
     """
     plan = FinetuningPlan.load_or_none(run.finetuning_plan)
     if plan is not None:
@@ -68,9 +68,9 @@ def make_plan(
 
 
 def chosen_version(store: StoreLayout, config: FinetuningConfig) -> ModelVersion:
-    """Return the version that is to be fine-tuned: the named one, else the one in use.
+    """Return the version to be fine-tuned: the named one, else the one in production.
 
-    :raises RegistryError: it does not exist, or none is in use.
+    :raises RegistryError: it does not exist, or none is in production.
     """
     lineage = store.lineage(config.encoder.lineage_id)
     if config.encoder.version is not None:
@@ -86,9 +86,9 @@ def chosen_version(store: StoreLayout, config: FinetuningConfig) -> ModelVersion
 
 
 def compared_models(store: StoreLayout, config: FinetuningConfig) -> dict[str, EncoderSource]:
-    """Return where the weights of all models of a run come from, by their key.
+    """Return the sources of the weights of all models of a run, by the models' keys.
 
-    :raises RegistryError: one of them is not known or not there.
+    :raises RegistryError: one of them is unknown or missing.
     """
     version = chosen_version(store, config)
     lineage = store.lineage(version.lineage_id)
@@ -106,7 +106,7 @@ def compared_models(store: StoreLayout, config: FinetuningConfig) -> dict[str, E
 
 
 def _text_to_text_model(store: StoreLayout, config: FinetuningConfig) -> dict[str, EncoderSource]:
-    """Return where a T5's weights come from, by its key; none: the run fine-tunes encoders."""
+    """Return the source of a T5's weights, by its key; empty: the run fine-tunes encoders."""
     folder = config.text_to_text.init_checkpoint
     if folder is None:
         return {}
@@ -138,7 +138,7 @@ def _decide(
     if recipe.source_run is not None:
         source = source_plan(store, config)
         models, trials = source.models, list(used_trials(store, config, source))
-        # What is only used needs no new records.
+        # Models that are only used need no new records.
         manifests = manifests or {
             task: uri for task, uri in source.manifests.items() if task in recipe.tasks
         }
@@ -158,7 +158,7 @@ def _decide(
 def _require_choice(
     store: StoreLayout, config: FinetuningConfig, manifests: Mapping[str, str]
 ) -> None:
-    """Check that each task can say which of several learning rates is the best.
+    """Check that each task has validation examples to choose among several learning rates.
 
     :raises RegistryError: one has no validation examples.
     """
@@ -201,10 +201,10 @@ def used_trials(
 ) -> Iterator[Trial]:
     """Yield the trials of another run whose models are used.
 
-    To be measured: all. To predict or to be exported: of each task the best.
+    For measuring: all. For predicting or exporting: the best of each task.
 
     :param source: the plan of that run.
-    :raises RegistryError: it has trained nothing on a task, or its best are not known.
+    :raises RegistryError: it has trained nothing on a task, or its best trials are unknown.
     """
     mode, wanted = config.finetuning.mode, set(config.finetuning.tasks)
     known = {trial.task for trial in source.trials}
@@ -236,9 +236,9 @@ def _of_version(lineage: LineageLayout, version: ModelVersion) -> EncoderSource:
 
 
 def _start(store: StoreLayout, lineage: LineageLayout, version: ModelVersion) -> str | None:
-    """Return the weights that a version's line began with; None: random ones.
+    """Return the weights that a version's first ancestor started from; None: random ones.
 
-    :raises RegistryError: nothing says so any more.
+    :raises RegistryError: no record of that is left.
     """
     known = {model.version_id: model for model in list_versions(lineage)}
     known |= {key: removed.model for key, removed in pruned_versions(lineage).items()} | known
@@ -267,10 +267,10 @@ def _start(store: StoreLayout, lineage: LineageLayout, version: ModelVersion) ->
 
 
 def make_rentals(store: StoreLayout, run: RunLayout, count: int) -> list[RunLayout]:
-    """Return the folders that a run's TPUs are rented for, made unless they are there.
+    """Return the folders of a run's TPUs, and create those that are missing.
 
     The first is the run's own. The others have its configuration and a record that names the run;
-    what they end with is written when the run ends.
+    their outcomes are written when the run ends.
 
     :param count: of TPUs.
     """
@@ -284,7 +284,7 @@ def make_rentals(store: StoreLayout, run: RunLayout, count: int) -> list[RunLayo
         uris.create_if_absent(rental.config, config)
         update = {"run_key": key, "rental_of": record.run_key, "tpu_number": number}
         record.model_copy(update=update).create(rental.record)
-        # The run goes on, so its rentals do.
+        # The run continues, so its rentals do.
         outcomes.reopen(rental)
         rentals.append(rental)
     return rentals

@@ -1,9 +1,9 @@
-"""The gate: decides from an evaluation whether a candidate may replace the model in use.
+"""The gate: decides from an evaluation whether a candidate may replace the model in production.
 
 Both models are scored on the same held-out documents with the same masks, so their losses are
 compared document by document, with the intervals of :mod:`model_registry.bootstrap`. Where files or
-groups were held out as a whole, these are what the intervals draw; guards with too few of them go
-by documents, which see a loss sooner.
+groups were held out as a whole, the intervals resample these; guards with too few of them resample
+documents, which detects a loss sooner.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ UNIGRAM = "unigram"
 class _Comparison:
     """The candidate against its reference on one set.
 
-    ``units``: those of the split that its documents are in. ``rows``: of which length, in words, if
-    not of all.
+    ``units``: number of the split's units that its documents are in. ``rows``: length of the rows,
+    in words, if not all rows count.
     """
 
     set_name: str
@@ -80,36 +80,35 @@ def judge(
 ) -> Verdict:
     """Return the verdict on a candidate, with the numbers it rests on.
 
-    Too few documents are no evidence. Against a model in use the interval of the improvement on the
-    run's own documents must lie above ``min_improvement``; then the loss on no other set may have
-    risen by more than ``max_forgetting`` with confidence, nor above that of the lineage's best
-    version on it by more than ``max_total_forgetting``. Without one, it must lie above zero,
-    measured from the unigram loss; in the first update of a model that came without a head, too. A
-    candidate is worse if the whole interval lies below zero: an improvement that is smaller than
-    what is asked for, however sure, is no evidence either.
+    Too few documents are no evidence. Against a model in production, the interval of the
+    improvement on the run's own documents must lie above ``min_improvement``; besides, on no other
+    set may the loss have risen by more than ``max_forgetting`` with confidence, nor be above that
+    of the lineage's best version by more than ``max_total_forgetting``. Without a model in
+    production, the interval must lie above zero, measured from the unigram loss; this also holds in
+    the first update of a model that came without a head. A candidate is worse if the whole interval
+    lies below zero: an improvement smaller than required, however certain, is no evidence either.
 
-    The interval says how sure the difference of these two models is on documents like these. It
-    does not say that training again with another seed would give the same difference: two models
-    that differ only by seed are apart as well, and with many documents that is seen. Hence
-    ``min_improvement``, which is more than seeds make of a difference.
+    The interval expresses the confidence in the difference of these two models on documents like
+    these. It does not say that training again with another seed would give the same difference: two
+    models that differ only by seed also have different losses, and with many documents the interval
+    shows it. Hence ``min_improvement``, which is larger than the differences between seeds.
 
-    With ``probe_tasks`` a candidate that is better by its loss must not be worse on any of them: it
-    is rejected if the comparison says that it hurt, and the whole interval of its metric's
-    difference lies below ``-max_probe_loss``. Without a model in use there is nothing to compare on
-    them.
+    With ``probe_tasks``, a candidate with a better loss must not be worse on any of them: it is
+    rejected if the comparison says that it hurt, and the whole interval of its metric's difference
+    lies below ``-max_probe_loss``. Without a model in production there is nothing to compare with.
 
-    Nor may its embeddings find a document's other half less often by more than
-    ``max_retrieval_loss``, with confidence, where ``judge_retrieval`` asks for that.
+    If ``judge_retrieval`` requires it, its embeddings also may not find a document's other half
+    less often by more than ``max_retrieval_loss``, with confidence.
 
-    Of both it may also not have lost more than ``max_total_probe_loss`` and
+    On both, it may also not have lost more than ``max_total_probe_loss`` and
     ``max_total_retrieval_loss`` since the lineage's best version.
 
     :param report: scores of the candidate, and of the baseline if there is one.
-    :param baseline_version: version id of the model in use; None when there is none.
+    :param baseline_version: version id of the model in production; None when there is none.
     :param probe: both models on ``probe_tasks``; None: there are none.
     :param best: of the lineage until now, by set: :func:`model_registry.best_scores.best_scores`.
     :param from_sentence_encoder: whether the lineage began with a model of sentence-transformers.
-    :param random_seed: of the resampling; equal seeds, equal verdicts.
+    :param random_seed: of the resampling; equal seeds give equal verdicts.
     :raises ValueError: the reports cannot be judged: scores are not finite, the models were not
         scored on the same documents and masks, or something is missing.
     """
@@ -182,7 +181,7 @@ def judge(
 
 
 def too_few_examples(manifest: TaskManifest) -> str | None:
-    """Return why a task says nothing of a candidate, or None if it has enough test examples."""
+    """Return why a task cannot judge a candidate, or None if it has enough test examples."""
     test = manifest.splits.get(TaskSplit.TEST)
     found = test.records if test is not None else 0
     if found >= MIN_JUDGED_EXAMPLES:
@@ -243,7 +242,7 @@ def _decide(
 def _decide_new_head(
     frequencies: _Comparison, config: PromotionConfig, better: str
 ) -> tuple[VerdictKind, str]:
-    """Return what becomes of a candidate that is better than a model under a head trained alone.
+    """Return the decision on a candidate that is better than a model under a head trained alone.
 
     That head had fewer steps than the candidate's, and may still be worse than token frequencies.
     """
@@ -266,10 +265,10 @@ def _forgotten(
     confidence: float,
     random_seed: int,
 ) -> Iterator[ForgettingScore]:
-    """Compare the candidate with the lineage's best version on every set but its own.
+    """Yield comparisons of the candidate with the lineage's best version on all sets but its own.
 
     Documents that only one of them was scored on, or with other masks, are left out: the number of
-    held-out rows that are used is a setting. A partition that was prepared anew has no best yet.
+    held-out rows in use is a setting. A partition that was prepared again has no best score yet.
     """
     for scores in candidate.sets:
         known = best.get(scores.set_name)
@@ -297,7 +296,7 @@ def _forgotten(
 def _decide_forgetting(
     forgetting: list[ForgettingScore], config: PromotionConfig, better: str
 ) -> tuple[VerdictKind, str]:
-    """Return what becomes of a candidate that is better than the model in use."""
+    """Return the decision on forgetting for a candidate that is better than the baseline."""
     for one in forgetting:
         if one.low > config.max_total_forgetting:
             return VerdictKind.FORGETTING, (
@@ -332,10 +331,10 @@ def _comparisons(
     confidence: float,
     random_seed: int,
 ) -> list[_Comparison]:
-    """Return the comparison on the run's own set, then those on which nothing may be lost.
+    """Return the comparison on the run's own set, then those that guard against losses.
 
-    Sums over rows of two lengths are judged together. On the run's own set each length by itself is
-    one on which nothing may be lost.
+    Sums over rows of two lengths are judged together. On the run's own set, each length by itself
+    is another guard.
     """
     compare = partial(_compare, report, confidence=confidence, random_seed=random_seed)
     current: list[_Comparison] = []
@@ -388,7 +387,7 @@ def _compare(
         reference = _unigram_loss(report, scores.set_name) * tokens
     else:
         reference = _paired_losses(scores, tokens, baseline)
-    # A document without a masked token says nothing about either model.
+    # A document without masked tokens says nothing about either model.
     used = tokens > 0
     losses, tokens, reference = losses[used], tokens[used], reference[used]
     if not len(tokens):

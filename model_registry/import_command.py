@@ -2,7 +2,7 @@
 
 ``python -m model_registry import --preset mine.toml --partition 2026-01-01``
 
-The same as the tasks before ``plan`` of a first run do; what is done already is not done again.
+Does the same as a first run's tasks before ``plan``; steps that are done already are skipped.
 ``python -m training.import_model FOLDER --write-preset mine.toml`` writes the settings.
 """
 
@@ -29,7 +29,7 @@ from pipeline_store.layout import LineageLayout, StoreLayout
 
 
 class CommandError(RuntimeError):
-    """A command that this one runs has failed, and has said why."""
+    """A command that this one runs has failed, and has printed why."""
 
     def __init__(self, module: str, code: int) -> None:
         super().__init__(f"python -m {module} ended with exit code {code}; see above.")
@@ -53,7 +53,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command line."""
+    """Return the parser of the command line."""
     parser = command_parser("model_registry import", __doc__)
     add = parser.add_argument
     add("--preset", required=True, metavar="NAME", help="name or .toml with model.init_checkpoint")
@@ -96,7 +96,7 @@ def begin_lineage(store: StoreLayout, config: PipelineConfig) -> ModelVersion:
             f"lineage {lineage_id!r} has {'a' if has_model else 'no'} model in use. Name a model "
             "to begin with, and a new model.lineage_id."
         )
-    # With other settings it is another import: the first one's would be kept.
+    # Other settings make another import: otherwise those of the first one would be kept.
     run_id = f"{lineage_id}/{config.model.init_checkpoint}/{config.sha256}"
     record = importing.record_of(config, run_id=run_id, partition=partition)
     folder = store.run(record.run_key)
@@ -127,7 +127,7 @@ def begin_lineage(store: StoreLayout, config: PipelineConfig) -> ModelVersion:
 def _held(
     lineage: LineageLayout, config: PipelineConfig, record: RunRecord
 ) -> Iterator[LineageLease]:
-    """Hold the lineage, so that no run begins it at the same time."""
+    """Hold the lineage's lease, so that no run starts the lineage at the same time."""
     standing = lease.acquire(
         lineage,
         record,
@@ -151,7 +151,7 @@ def _run(module: str, arguments: list[str]) -> dict[str, Any]:
 
     :raises CommandError: it fails.
     """
-    # Other rooms' engines, Beam and TensorFlow, stay in processes of their own.
+    # Beam and TensorFlow stay in their own processes.
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, check=False
     )

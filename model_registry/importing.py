@@ -1,8 +1,8 @@
-"""The first model of a lineage, made of weights from elsewhere.
+"""Makes the first model of a lineage from published weights.
 
-A published BERT that a lineage begins with becomes a version like any other, so that it is what the
-first update is compared with, and what can be rolled back to. What it is made of lies in a run's
-folder of its own: a training of no steps, an evaluation, and a verdict that records its scores.
+A published BERT that a lineage begins with becomes a version like any other, so that the first
+update can be compared with it, and a rollback can return to it. Its records lie in the folder of
+its own run: a training of no steps, an evaluation, and a verdict that records its scores.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pipeline_store.layout import RunLayout, StoreLayout
 from trained_models.artifacts import model_files
 
 IMPORT = "import"
-"""In place of a DAG's id, of the runs that import."""
+"""Stands in for a DAG's id in the records of runs that import."""
 
 
 def begin_import(
@@ -40,11 +40,11 @@ def begin_import(
     evaluated: dict[str, str],
     lease_sequence: int,
 ) -> RunLayout | None:
-    """Write what an import is to make; return its folder, or None if there is nothing to import.
+    """Write an import's plan; return its folder, or None if there is nothing to import.
 
-    There is nothing if the lineage has a model in use, or begins with random weights.
+    There is nothing if the lineage has a model in production, or begins with random weights.
 
-    :param run_id: of whoever imports; the same again is the same import.
+    :param run_id: of the importing run or command; an equal id means the same import.
     :param partition: whose held-out documents are the import's own set.
     :param evaluated: manifest by set of held-out documents.
     :param lease_sequence: of the lineage's lease.
@@ -71,7 +71,7 @@ def begin_import(
 
 
 def record_of(config: PipelineConfig, *, run_id: str, partition: str) -> RunRecord:
-    """Return what the run of an import is called."""
+    """Return the run record of an import."""
     return RunRecord(
         run_key=identity.run_key(IMPORT, run_id),
         dag_id=IMPORT,
@@ -93,11 +93,11 @@ def arguments(store: StoreLayout, run: RunLayout) -> list[str]:
 
 
 def finish_import(store: StoreLayout, run: RunLayout) -> tuple[ModelVersion, Verdict]:
-    """Publish what ``training.import_version`` has made, and put it into use.
+    """Publish the result of ``training.import_version``, and put it into production.
 
     Doing it again changes nothing.
 
-    :raises RegistryError: files are damaged, or a model came into use in the meantime.
+    :raises RegistryError: files are damaged, or a model was put into production meanwhile.
     :raises FileNotFoundError: the import has not been carried out.
     """
     config = parse_config(uris.read(run.config), run.config)
@@ -128,11 +128,11 @@ def finish_import(store: StoreLayout, run: RunLayout) -> tuple[ModelVersion, Ver
 
 
 def _verdict(report: EvaluationReport, config: PipelineConfig) -> Verdict:
-    """Return the scores of an import as a verdict, which does not refuse it: it is the beginning.
+    """Return the scores of an import as a verdict, which always promotes it: it is the start.
 
-    Whether it is better than the frequencies of tokens says if vocabulary and casing are right.
+    Whether it is better than token frequencies shows if vocabulary and casing are right.
     """
-    # On labelled tasks there is nothing to compare it with.
+    # On labeled tasks there is nothing to compare it with.
     promotion = config.promotion.model_copy(update={"probe_tasks": []})
     found = gate.judge(report, promotion, baseline_version=None)
     reason = (
@@ -144,7 +144,7 @@ def _verdict(report: EvaluationReport, config: PipelineConfig) -> Verdict:
 
 
 def doubt(verdict: Verdict) -> str | None:
-    """Return a sentence if an imported model predicts no better than frequencies do."""
+    """Return a warning if an imported model predicts no better than token frequencies."""
     if verdict.improvement_low > 0:
         return None
     return (

@@ -1,6 +1,6 @@
-"""The gate on labelled tasks: whether a candidate is worse at what the model is used for.
+"""The gate on labeled tasks: whether a candidate is worse at the tasks the model is used for.
 
-A loss can fall while that gets worse. See ``docs/operate/promotion.md``.
+A loss can fall while they get worse. See ``docs/operate/promotion.md``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def probed(
     config: PromotionConfig,
     baseline_version: str | None,
 ) -> list[ModelComparison]:
-    """Return the comparisons on labelled tasks, after checking that they are the right ones."""
+    """Return the comparisons on labeled tasks, after checking that they are the right ones."""
     wanted = config.probe_tasks
     if probe is None:
         if wanted:
@@ -47,7 +47,7 @@ def probed(
             f"The probe report compares with {probe.baseline_version}, but {baseline_version} was "
             "expected: probe again with the model in use."
         )
-    # Without a model in use there are summaries and no comparisons.
+    # Without a model in production there are summaries and no comparisons.
     summaries = {summary.task for summary in probe.tasks if summary.model == CANDIDATE}
     compared = {comparison.task for comparison in probe.comparisons}
     found = summaries if baseline_version is None else compared
@@ -62,7 +62,7 @@ def probed(
 def decide_downstream(
     probes: list[ModelComparison], config: PromotionConfig, better: str
 ) -> tuple[VerdictKind, str]:
-    """Return what becomes of a candidate whose loss is better, by its labelled tasks."""
+    """Return the decision by labeled tasks on a candidate whose loss is better."""
     for probe in probes:
         if not math.isfinite(probe.difference):
             raise ValueError(f"The probe's difference on {probe.task} is {probe.difference}.")
@@ -83,7 +83,7 @@ def probe_totals(
     best: Mapping[str, BestProbe],
     config: PromotionConfig,
 ) -> Iterator[TotalLoss]:
-    """Compare the candidate with the lineage's best version on each task where there is one.
+    """Yield comparisons with the lineage's best version on each task that has one.
 
     :param probes: as :func:`probed` returns them.
     """
@@ -108,7 +108,7 @@ def probe_totals(
 
 
 def decide_probe_totals(totals: list[TotalLoss], better: str) -> tuple[VerdictKind, str]:
-    """Return what becomes of a candidate that has not lost too much against the model in use."""
+    """Return the decision by total losses on a candidate that passed against the baseline."""
     for one in totals:
         if one.is_too_much(MIN_JUDGED_EXAMPLES):
             return VerdictKind.DOWNSTREAM, (
@@ -121,12 +121,12 @@ def decide_probe_totals(totals: list[TotalLoss], better: str) -> tuple[VerdictKi
 
 
 def _has_lost(probe: ModelComparison, allowed: float) -> bool:
-    """Return whether a candidate is worse by more than that.
+    """Return whether a candidate is worse by more than the allowed loss.
 
-    On all test examples, or on those that its training text does not have: the others may hide it.
+    On all test examples, or on those that are not in its training text: the others may hide it.
     """
     findings = probe.training_text
-    # Of too few examples an interval is no evidence; then the verdict says so.
+    # An interval over too few examples is no evidence; the verdict says so then.
     sides = [(probe.verdict if findings is None else findings.verdict, probe.high)]
     if findings is not None and findings.clean is not None:
         sides.append((findings.clean.verdict, findings.clean.high))

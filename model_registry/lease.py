@@ -1,15 +1,15 @@
 """The lease of a lineage: the one run that may continue it, and who comes next.
 
 Two runs that start from the same model would each throw the other's work away. So a run takes the
-lineage's lease before it plans what to train on, and gives it back when it has ended. The lease is
-changed by compare-and-set only. It is void once its holder's run has ended without giving it back;
-whoever waits asks and takes it then. That it has expired is shown and frees nothing: a wrong clock
-must not end a run that lives.
+lineage's lease before it plans what to train on, and releases it when it has ended. The lease is
+changed by compare-and-set only. It is void once its holder's run has ended without releasing it;
+a waiting run finds that out and takes it. Expiry is shown but frees nothing: a wrong clock must not
+end a live run.
 
-Whoever waits leaves a ticket and renews it with each look. Of those who wait the smallest partition
-comes first, and a run of a backfill also waits for older partitions of it that are still being
-prepared: so a backfill trains in order. Tickets only say who is next; that two runs never
-have the lease at once rests on the compare-and-set alone.
+A waiting run leaves a ticket and renews it with each poll. Among waiting runs, the smallest
+partition comes first, and a run of a backfill also waits for the backfill's older partitions that
+are still being prepared: so a backfill trains in order. Tickets only say who is next; the
+compare-and-set alone ensures that two runs never have the lease at once.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from pipeline_store.formats import FormatError, LineageLease, RunRecord, Waiting
 from pipeline_store.layout import LineageLayout
 
 STALE_POLLS = 5
-"""Looks that a waiting run may miss before its ticket does not count."""
+"""Polls that a waiting run may miss before its ticket no longer counts."""
 
 LEAST_SECONDS = 60.0
-"""A ticket counts at least so long: a triggerer that starts again takes some seconds."""
+"""A ticket counts for at least this long: a triggerer takes some seconds to restart."""
 
 SPARE = timedelta(days=1)
-"""What a lease lasts beyond all that its run may take: for retries, and for pauses of the DAG."""
+"""Spare time of a lease beyond all that its run may take: for retries, and pauses of the DAG."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """Whether a run has the lease, and else what it waits for."""
+    """Whether a run has the lease, and if not, what it waits for."""
 
     is_held: bool
     lease: LineageLease | None
-    """As it is now: the run's own if it is held; None: nobody ever had it."""
+    """The current lease: the run's own if it is held; None: there never was one."""
     ahead: list[WaitingTicket]
     """Waiting runs that come first."""
     waits_since: datetime | None = None
@@ -61,7 +61,7 @@ class Standing:
 
 
 def describe(lease: LineageLease | None) -> str:
-    """Return who has the lineage as a sentence without its full stop."""
+    """Return who has the lineage as a sentence without its final period."""
     if lease is None:
         return "no run has ever held the lineage"
     who = f"run {lease.run_id} of {lease.dag_id}, partition {lease.partition}"
@@ -74,22 +74,22 @@ def describe(lease: LineageLease | None) -> str:
 
 
 def expiry(config: PipelineConfig, now: datetime) -> datetime:
-    """Return until when a run of this configuration may need the lineage, approval aside."""
+    """Return until when a run of this configuration may need the lineage, not counting approval."""
     tpu = config.tpu
     seconds = (tpu.queue_timeout_seconds + tpu.boot_timeout_seconds) * len(tpu.zones)
     return now + timedelta(hours=config.budget.max_hours, seconds=seconds) + SPARE
 
 
 def read(lineage: LineageLayout) -> LineageLease | None:
-    """Return the lease as it is stored, given back or not; None: there never was one.
+    """Return the lease as it is stored, released or not; None: there never was one.
 
-    :raises RegistryError: it is damaged; says what to do.
+    :raises RegistryError: it is damaged; the message says what to do.
     """
     return _read(lineage)[0]
 
 
 def holder(lineage: LineageLayout) -> LineageLease | None:
-    """Return the lease if a run holds it and should not be done with it by now.
+    """Return the lease if a run holds it and it has not expired.
 
     :raises RegistryError: it is damaged.
     """
@@ -100,9 +100,9 @@ def holder(lineage: LineageLayout) -> LineageLease | None:
 
 
 def waiting(lineage: LineageLayout, *, problems: list[str] | None = None) -> list[WaitingTicket]:
-    """Return the tickets that count, in the order in which they come.
+    """Return the tickets that count, in the order in which their runs get the lease.
 
-    :param problems: gets a line for each that is damaged, and so does not count.
+    :param problems: gets a line for each damaged ticket, which does not count.
     """
     now, found = datetime.now(UTC), []
     for uri in uris.list_files(lineage.waiting):
@@ -121,16 +121,16 @@ def acquire(
     has_ended: Callable[[LineageLease], bool],
     preparing: Callable[[], list[str]] = list,
 ) -> Standing:
-    """Take the lease if it is free and nobody comes first; else leave a ticket. Never waits.
+    """Take the lease if it is free and no other run comes first; else leave a ticket. Never waits.
 
     A run that has the lease already keeps it, with the new expiry: doing it again is no error.
 
     :param record: the run that wants it.
     :param expires: until when the run should be done with it; shown.
-    :param poll_seconds: how often the run will ask; its ticket stops counting when it does not.
-    :param has_ended: whether the DAG run of a lease's holder has ended; asked only by whoever is
-        next, of a holder that has not given the lease back.
-    :param preparing: partitions that come first though nobody waits for them yet; asked only when
+    :param poll_seconds: how often the run will poll; its ticket stops counting when it does not.
+    :param has_ended: whether the DAG run of a lease's holder has ended; called only when this run
+        is next and the holder has not released the lease.
+    :param preparing: partitions that come first though no run waits for them yet; called only when
         the lease could be taken.
     :raises RegistryError: the lease is damaged.
     """
@@ -146,7 +146,7 @@ def acquire(
                 for other in waiting(lineage)
                 if _place(other) < _place(ticket) and other.run_key != holder_key
             ]
-            # Not by the clock: that of this machine may be wrong, and a run that lives goes on.
+            # Not by the clock: this machine's may be wrong, and a live run must continue.
             is_free = lease is None or lease.run_key is None
             if ahead or not (is_free or (lease is not None and has_ended(lease))):
                 return Standing(False, lease, ahead, waits_since=ticket.since)
@@ -178,7 +178,7 @@ def leave(lineage: LineageLayout, run_key: str) -> None:
 def require_held(lineage: LineageLayout, run_key: str) -> LineageLease:
     """Return the lease of a run that must have it.
 
-    One that has expired is still its own.
+    An expired lease still belongs to its run.
 
     :raises LeaseLostError: the run does not have it.
     """
@@ -189,7 +189,7 @@ def require_held(lineage: LineageLayout, run_key: str) -> LineageLease:
 
 
 def extend(lineage: LineageLayout, run_key: str, until: datetime) -> LineageLease:
-    """Let a run's lease expire no earlier than this.
+    """Extend a run's lease to expire no earlier than this.
 
     :raises LeaseLostError: the run does not have it.
     :raises RegistryError: it is damaged.
@@ -209,10 +209,10 @@ def extend(lineage: LineageLayout, run_key: str, until: datetime) -> LineageLeas
 
 
 def release(lineage: LineageLayout, run_key: str) -> bool:
-    """Give the lease back; return whether it was the run's. Never touches another run's.
+    """Release the lease; return whether it was released. Never touches another run's lease.
 
-    If it changes meanwhile it is left as it is: only the run itself, claiming anew, can have
-    changed it.
+    If it changes meanwhile, it is left as it is: only the run itself, by claiming it again, can
+    have changed it.
     """
     lease, version = _read(lineage)
     if lease is None or lease.run_key != run_key:
@@ -226,7 +226,7 @@ def release(lineage: LineageLayout, run_key: str) -> bool:
 
 
 def break_lease(lineage: LineageLayout, reason: str) -> LineageLease | None:
-    """Take the lease away from whoever has it, by decision of a person; a damaged one too.
+    """Take the lease away from its holder, by decision of a person; a damaged one too.
 
     The run that had it fails when it plans or promotes.
 
@@ -308,7 +308,7 @@ def _renew(
 
 
 def _ticket(uri: str, problems: list[str] | None = None) -> WaitingTicket | None:
-    """Return a ticket; None if it has gone, or is damaged: its owner writes it anew."""
+    """Return a ticket; None if it is missing, or damaged: its owner rewrites it."""
     try:
         return WaitingTicket.load_or_none(uri)
     except FormatError as error:
@@ -318,7 +318,7 @@ def _ticket(uri: str, problems: list[str] | None = None) -> WaitingTicket | None
 
 
 def _is_stale(ticket: WaitingTicket, now: datetime) -> bool:
-    # One from the future is of a machine whose clock was wrong: it would count until then.
+    # One from the future is from a machine with a wrong clock: it would count until then.
     return abs(now - ticket.renewed) > timedelta(seconds=ticket.valid_seconds)
 
 
@@ -327,7 +327,7 @@ def _place(ticket: WaitingTicket) -> tuple[str, datetime, str]:
 
 
 def _sweep(lineage: LineageLayout) -> None:
-    """Delete what runs that were killed while they waited have left."""
+    """Delete the tickets of runs that were killed while they waited."""
     now = datetime.now(UTC)
     for uri in uris.list_files(lineage.waiting):
         ticket = _ticket(uri)

@@ -37,7 +37,7 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """All that a model version is made of, besides its weights."""
+    """Everything that a model version is made of, besides its weights."""
 
     version_id: str
     folder: str
@@ -49,7 +49,7 @@ class ModelFacts:
     verdict: Verdict
     manifests: dict[str, PartitionManifest]
     manifest_files: dict[str, tuple[bytes, str]]
-    """Content of each as it is stored, and where."""
+    """Stored content of each, and its address."""
     vocabulary: bytes
     vocabulary_model: bytes | None
     vocabulary_info: VocabularyInfo
@@ -193,7 +193,7 @@ def _new_head(facts: ModelFacts) -> Iterator[tuple[str, str]]:
 
 
 def _peak_rate(facts: ModelFacts) -> float:
-    """Return the rate that acted: an update of a lineage may have one of its own."""
+    """Return the effective peak rate: an update of a lineage may have its own."""
     is_update = facts.plan.parent_version is not None
     return effective_config(facts.config, update=is_update).optimizer.learning_rate
 
@@ -235,13 +235,13 @@ def _evaluation(facts: ModelFacts) -> Iterator[str]:
     }
     names = [model.name for model in report.models]
     sets = list(dict.fromkeys(set_name for _, set_name in scores))
-    # Next sentences are only predicted where the rows are pairs, by models that have learned it.
+    # Next sentences are predicted only if the rows are pairs and the model has learned to.
     scored = [
         name
         for name in names
         if any(scores[name, set_name].next_sentence_accuracy is not None for set_name in sets)
     ]
-    # Of evaluations that are older it is not known.
+    # Older evaluations do not have it.
     embedded = [
         name
         for name in names
@@ -336,7 +336,7 @@ _OTHER_FORMATS = {
         ),
     },
 }
-"""Of vocabularies that are written otherwise, by their kind."""
+"""Formats for the kinds of vocabularies that differ from the usual."""
 
 
 def _difference(check: ExportCheck | ClassifierCheck | TextCheck) -> str:
@@ -344,10 +344,10 @@ def _difference(check: ExportCheck | ClassifierCheck | TextCheck) -> str:
 
 
 def _formats(facts: ModelFacts) -> Iterator[str]:
-    """Yield where each format is and what to write to use it."""
+    """Yield the folder of each format, and the code to use it."""
     yield "## Formats\n"
     yield "Outputs of each were compared with the model's on held-out rows before publication.\n"
-    # Nothing of tf-models' own begins with a T5 in it.
+    # Nothing of tf-models itself can start from a checkpoint with a T5.
     is_read = not facts.config.model.has_decoder
     initial = f'`task.init_checkpoint: "{facts.folder}/{facts.checkpoint_prefix}"`'
     rows = [("tf-models", "`checkpoint/`", "", initial)] if is_read else []

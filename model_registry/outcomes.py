@@ -1,4 +1,4 @@
-"""How runs ended: written by their last tasks, or by whoever finds that they have ended."""
+"""Outcomes of runs: written by their last tasks, or by a process that finds them ended."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def record(
     written_by: str,
     version_id: str | None = None,
 ) -> RunOutcome:
-    """Write how a run ended; of several the newest counts. The same again changes nothing.
+    """Write how a run ended; the newest outcome counts. The same again changes nothing.
 
-    :raises FormatError: what is there is damaged.
+    :raises FormatError: the existing outcome is damaged.
     """
 
     def decide(current: RunOutcome | None) -> RunOutcome:
@@ -44,9 +44,9 @@ def record_if_none(
     written_by: str,
     version_id: str | None = None,
 ) -> RunOutcome | None:
-    """Write how a run ended unless it is known; return what was written, or None.
+    """Write how a run ended unless that is known; return what was written, or None.
 
-    For those that only see that it has ended: what its own tasks wrote stands.
+    For processes that only see that it has ended: an outcome that its own tasks wrote stays.
     """
     wanted = RunOutcome(
         outcome=outcome,
@@ -61,9 +61,9 @@ def record_if_none(
 def record_if_in_use(
     run: RunLayout, lineage: LineageLayout, run_key: str, *, written_by: str
 ) -> RunOutcome | None:
-    """Return that a run's model was promoted if it is in use; else None, and nothing is written.
+    """Record that a run's model was promoted if it is in production; else return None.
 
-    For a run without an outcome: the task that put the model into use died before it could say so.
+    For a run without an outcome: the task that promoted the model died before it could record it.
 
     :raises FormatError: the production pointer is damaged.
     """
@@ -79,14 +79,14 @@ def record_if_in_use(
 
 
 def reopen(run: RunLayout) -> None:
-    """Forget how a run ended, because a person lets it go on."""
+    """Delete a run's outcome, because a person lets the run continue."""
     uris.delete(run.outcome)
 
 
 def reopen_rented(store: StoreLayout, rental: RunLayout) -> None:
-    """Forget how a run ended for which a TPU is rented again.
+    """Delete the outcome of a run for which a TPU is rented again.
 
-    :param rental: folder that the TPU is rented for: the run's own, or that of a further TPU.
+    :param rental: folder of the TPU: the run's own, or that of a further TPU.
     """
     reopen(rental)
     record = RunRecord.load_or_none(rental.record)

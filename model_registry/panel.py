@@ -1,7 +1,7 @@
-"""What models are compared on: a bounded panel of sets of held-out documents, the same for long.
+"""The sets that models are compared on: a bounded, stable panel of held-out document sets.
 
 Documents are scored in rows of both lengths that a model is trained on. Each length covers the same
-text once, so both count about the same where they are added up.
+text once, so both have about the same weight when they are added up.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ def scored_sets(
     most: int,
     left: Collection[str] = (),
 ) -> dict[str, Value]:
-    """Return what belongs to the sets that models are scored on, in order of their names.
+    """Return the values of the sets that models are scored on, in order of their names.
 
-    Beside those that are always scored they are the ones whose names have the smallest hashes: an
-    even sample of the lineage's history, which a new partition seldom gets into and which none
-    that has left it comes back to. So the same sets are compared from update to update.
+    Besides the sets that are always scored, these are the sets whose names have the smallest
+    hashes: an even sample of the lineage's history, which a new partition seldom enters, and to
+    which none that has left returns. So the same sets are compared from update to update.
 
-    :param found: by set, everything there is.
-    :param always: names of sets, some of which need not be in ``found``.
-    :param most: how many may be scored, ``always`` among them.
-    :param left: names of those that have left.
+    :param found: values of all sets, by name.
+    :param always: names of sets that are always scored; some need not be in ``found``.
+    :param most: how many may be scored, including ``always``.
+    :param left: names of the sets that have left.
     """
     others = found.keys() - {*always, *left}
     ranked = sorted(others, key=lambda name: hashlib.sha256(name.encode()).digest())
@@ -39,7 +39,7 @@ def scored_sets(
 
 
 def bounded(best: BestScores, scored: Collection[str], most: int) -> BestScores:
-    """Return the best scores of the panel alone, and who has left it.
+    """Return the best scores of the panel's sets alone, and which sets have left it.
 
     :param scored: names of the sets that were scored last.
     """
@@ -54,7 +54,7 @@ def judged(
 ) -> tuple[DocumentSetScore, DocumentSetScore]:
     """Return the scores of two models as they are compared: over the lengths that both have.
 
-    An older evaluation has the main length alone; then that is compared.
+    An older evaluation has the main length alone; then only that is compared.
     """
     if both_lengths(scores, reference):
         return _added(scores), _added(reference)

@@ -1,4 +1,4 @@
-"""What a run trains on and starts from: decided once, by the run that holds the lineage."""
+"""Plans what a run trains on and starts from: once, by the run that holds the lineage."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from trained_models.errors import UserError
 Named = TypeVar("Named")
 
 DecideSteps = Callable[[PipelineConfig, RowCounts], int | None]
-"""Returns what ``training.train_steps=auto`` is on such rows; None: the configuration has a number.
+"""Returns the steps of ``training.train_steps=auto`` for such rows; None: a number is configured.
 
-It raises UserError where the run should not be trained for so long, or cannot be at all.
+It raises UserError if the run should not be trained for so long, or cannot be at all.
 """
 
 
 class SeenAlreadyError(RegistryError):
-    """The model in use was trained on the partition as it is: there is nothing to learn."""
+    """The model in production was trained on the partition's present text: nothing is new."""
 
 
 def make_plan(
@@ -51,17 +51,17 @@ def make_plan(
 ) -> RunPlan:
     """Decide what a run trains on and for how long, or return what an earlier call decided.
 
-    The run starts from the model in use and is compared with it. It trains on its own partition,
-    and with ``training.partitions=left_out`` on those that earlier runs have tried and not learned,
-    with ``unseen`` on every other prepared one that this model has not seen; but for those in
-    quarantine (:mod:`model_registry.attempts`). With ``training.replay_fraction`` the partitions
-    that it has seen are replayed, but for those whose rows do not fit the configuration any more.
-    Then its rows are known, and with ``training.train_steps=auto`` its steps.
+    The run starts from the model in production and is compared with it. It trains on its own
+    partition; with ``training.partitions=left_out`` also on those that earlier runs have tried and
+    not learned, with ``unseen`` on every other prepared one that this model has not seen, except
+    those in quarantine (:mod:`model_registry.attempts`). With ``training.replay_fraction`` the
+    partitions that it has seen are replayed, except those whose rows no longer fit the
+    configuration. These rows determine the steps if ``training.train_steps=auto``.
 
     :param lease: the lineage's lease, which the run holds.
     :param manifest_uri: PartitionManifest of the run's own partition.
-    :raises SeenAlreadyError: the model in use has seen the partition with the same content.
-    :raises StalePlanError: another model came into use since the run's plan was made.
+    :raises SeenAlreadyError: the model in production has seen the partition with the same content.
+    :raises StalePlanError: another model was put into production since the run's plan was made.
     :raises RegistryError: the general partition is not prepared for this configuration.
     :raises UserError: the run's own partition does not fit its configuration, or the steps do not
         fit the rows.
@@ -77,7 +77,7 @@ def make_plan(
 
 
 def row_counts(plan: RunPlan, lineage: LineageLayout) -> RowCounts:
-    """Return the rows of what a run trains on and replays, and how often earlier runs did."""
+    """Return the numbers of rows that a run trains on and replays, with their earlier passes."""
     parent = load_version(lineage, plan.parent_version) if plan.parent_version else None
     return _counts(plan.trained, plan.replayed, EarlierPasses(lineage, parent))
 
@@ -96,9 +96,9 @@ def _training_rows(manifests: Iterable[str]) -> int:
 
 
 def require_current(lineage: LineageLayout, run: RunLayout, record: RunRecord) -> None:
-    """Check that the model that a run's plan starts from is still in use, if it has a plan.
+    """Check that the model that a run's plan starts from is still in production, if it has a plan.
 
-    A run whose own version is in use has done its work; doing it again changes nothing.
+    A run whose own version is in production has done its work; doing it again changes nothing.
 
     :raises StalePlanError: it is not, for example after a rollback.
     """
@@ -182,7 +182,7 @@ def _unseen(
 ) -> dict[str, str]:
     """Return the manifests of the other prepared partitions that this run can be trained on.
 
-    :param wanted: of which to look for any; None: of all.
+    :param wanted: partitions to consider; None: all.
     """
     found = {}
     for partition, prepared in _prepared(lineage).items():
@@ -199,13 +199,13 @@ def _unseen(
 def _replayed(
     store: StoreLayout, config: PipelineConfig, seen: dict[str, str], trained: dict[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the manifests to replay, and why the others of those seen are left out."""
+    """Return the manifests to replay, and why other seen partitions are left out."""
     replayed: dict[str, str] = {}
     left_out: dict[str, str] = {}
     if not config.training.replay_fraction:
         return replayed, left_out
     for partition, manifest in sorted(seen.items()):
-        # Trained on again, or prepared anew since: then it is no replay.
+        # If it is trained on again, or was prepared again since, it is no replay.
         if partition in trained:
             continue
         if partition == config.evaluation.general_partition:
@@ -220,7 +220,7 @@ def _replayed(
 def general_set(
     store: StoreLayout, lineage: LineageLayout, config: PipelineConfig
 ) -> dict[str, str]:
-    """Return the manifest of the general partition, if there is to be one.
+    """Return the manifest of the general partition, if one is configured.
 
     :raises RegistryError: it is not prepared for this configuration.
     """
@@ -249,7 +249,7 @@ def partitions_to_score(lineage: LineageLayout, config: PipelineConfig) -> list[
 
 
 def _scored(store: StoreLayout, lineage: LineageLayout, config: PipelineConfig) -> dict[str, str]:
-    """Return the manifests whose held-out rows checkpoints are scored on, if it is not the run's.
+    """Return the manifests whose held-out rows checkpoints are scored on, if not the run's own.
 
     :raises RegistryError: the pattern matches none, or one that does not fit the configuration.
     """
@@ -297,7 +297,7 @@ def _prepared(lineage: LineageLayout) -> dict[str, list[ObjectDetails]]:
 
 
 def _newest(found: list[ObjectDetails], config: PipelineConfig) -> str:
-    """Return the newest manifest; those of this very configuration go before all others."""
+    """Return the newest manifest; those of this very configuration take precedence."""
 
     def age(one: ObjectDetails) -> tuple[bool, datetime, str]:
         is_own = PartitionManifest.load(one.uri).config_sha256 == config.data_sha256

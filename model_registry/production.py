@@ -15,11 +15,11 @@ from pipeline_store.formats import ModelVersion, ProductionPointer, RollbackMark
 from pipeline_store.layout import LineageLayout
 
 _KEPT_CHANGES = 50
-"""Of the pointer, with their times: more than can pile up while a rollback waits to run."""
+"""Number of kept changes of the pointer: more than can accumulate while a rollback is queued."""
 
 
 def production(lineage: LineageLayout) -> ModelVersion | None:
-    """Return the version in use, or None before the first promotion.
+    """Return the version in production, or None before the first promotion.
 
     :raises RegistryError: the pointer names a version that does not exist.
     """
@@ -30,18 +30,18 @@ def production(lineage: LineageLayout) -> ModelVersion | None:
 def promote(
     lineage: LineageLayout, version_id: str, *, expected_baseline: str | None, reason: str
 ) -> ProductionPointer:
-    """Put a version into use, provided the model it was compared with still is.
+    """Put a version into production if the model it was compared with still is in production.
 
     Doing it again is no error and changes nothing.
 
     :param version_id: a published version.
-    :param expected_baseline: the version it was compared with; None when none was in use.
+    :param expected_baseline: the version it was compared with; None when there was none.
     :param reason: the verdict in a sentence; kept with the pointer.
-    :raises ProductionMovedError: another model came into use since the comparison.
+    :raises ProductionMovedError: another model was put into production since the comparison.
     :raises RegistryError: there is no such version, or a person rolled it back.
     :raises DamagedVersionError: the version's files do not match its record.
     """
-    # What was copied is read again: bytes that nobody has hashed where they lie come into no use.
+    # Copied files are read again: no bytes go into production without being hashed in place.
     verify(lineage, version_id)
 
     def decide(current: ProductionPointer | None) -> ProductionPointer:
@@ -75,23 +75,23 @@ def rollback(
     run_id: str | None = None,
     expected: str | None = None,
 ) -> ProductionPointer:
-    """Put any published version into use, by decision of a person.
+    """Put any published version into production, by decision of a person.
 
-    The version that was in use is remembered, so that no retried run puts it back by itself.
+    The replaced version is remembered, so that no retried run puts it back by itself.
 
     :param by: the person's name; kept with the pointer.
     :param request: key of the DAG run that asks for it; kept with the pointer.
-    :param run_id: by which Airflow knows that run; kept as well.
-    :param expected: the version that is to be in use before; None: whichever is.
-    :raises ProductionMovedError: another version than the expected one is in use.
-    :raises RegistryError: there is no such version, or nothing is in use.
+    :param run_id: Airflow's id of that run; kept as well.
+    :param expected: the version that must be in production before; None: any.
+    :raises ProductionMovedError: another version than the expected one is in production.
+    :raises RegistryError: there is no such version, or nothing is in production.
     :raises DamagedVersionError: the version's files do not match its record.
     """
     with _marked(lineage, version_id):
         model = verify(lineage, version_id)
         asked = {"reason": reason, "changed_by": by, "request": request, "run_id": run_id}
         pointer = _move(lineage, version_id, asked, expected)
-        # A pass of retention that died in between has taken the record, and nothing else.
+        # A pass of retention that died meanwhile has removed the record, and nothing else.
         if uris.create_if_absent(lineage.model(version_id), model.to_bytes()):
             uris.delete(lineage.pruned_version(version_id))
     return pointer
@@ -99,9 +99,9 @@ def rollback(
 
 @contextmanager
 def _marked(lineage: LineageLayout, version_id: str) -> Iterator[None]:
-    """Let retention leave a version alone for so long; see :mod:`model_registry.retention.sweep`.
+    """Protect a version from retention meanwhile; see :mod:`model_registry.retention.sweep`.
 
-    A pass that looked for the mark before it was there has taken the version's record by then, so
+    A pass that checked before the mark was written has removed the version's record by then, so
     that the version is no longer found.
     """
     uri = lineage.rollback(version_id, uuid.uuid4().hex)

@@ -1,4 +1,4 @@
-"""Shows what of a store is old and needed by nobody; with ``--delete`` removes it.
+"""Shows what in a store is old and no longer needed; with ``--delete`` removes it.
 
 ``python -m model_registry.prune --store ~/repretraining --older-than-days 30``
 
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line; ``python -m model_registry prune`` has the same."""
+    """Return the parser of the command line, which ``python -m model_registry prune`` shares."""
     default = RetentionPolicy()
     found = argparse.ArgumentParser(prog="python -m model_registry prune", description=__doc__)
     add_store_argument(found)
@@ -93,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def preset_pins() -> list[str]:
-    """Return the model that runs of the installation's preset start from, if it names one.
+    """Return the URI of the model that runs of the installation's preset start from, if any.
 
     :raises ConfigError: the preset cannot be read.
     """
@@ -139,7 +139,7 @@ def _some(found: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def size_text(size: float) -> str:
-    """Return a number of bytes for people, such as ``1.5 GB``."""
+    """Return a human-readable number of bytes, such as ``1.5 GB``."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.3g} {unit}"
@@ -148,7 +148,7 @@ def size_text(size: float) -> str:
 
 
 class _Progress:
-    """Writes a line to stderr every few seconds."""
+    """Progress report: a line on stderr every few seconds."""
 
     def __init__(self) -> None:
         self._written = time.monotonic()

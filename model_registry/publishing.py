@@ -48,14 +48,15 @@ from trained_models.heritage import of_model
 def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
     """Publish a run's candidate, which the gate must have promoted; a run has one version at most.
 
-    Everything is copied into the version's folder, every byte checked on the way; ``model.json``
-    comes last and makes it a version. Doing it again returns the version that is there.
+    Everything is copied into the version's folder, and every byte is checked on the way;
+    ``model.json`` comes last and makes it a version. Doing it again returns the existing version.
 
     :param run: the run, with its plan, training result, evaluation, verdict and exports. It was
-        compared with the version that its plan starts from, without one with the unigram model.
+        compared with the version that its plan starts from, or with the unigram model if it has
+        none.
     :raises RegistryError: the verdict is a rejection, the candidate was not exported, or
         vocabularies differ.
-    :raises ProductionMovedError: another model came into use since the comparison.
+    :raises ProductionMovedError: another model was put into production since the comparison.
     :raises FormatError: files of the run are damaged.
     """
     record, plan = RunRecord.load(run.record), RunPlan.load(run.plan)
@@ -69,7 +70,7 @@ def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
 
     weights, prefix = copy_checkpoint_files(run.training.root, folder.root)
     formats = copy_exports(run.exports.root, facts.exports, folder.root)
-    # Copying takes minutes. Whoever was overtaken must not replace the documents of a version.
+    # Copying takes minutes. A process that was overtaken must not replace a version's documents.
     if uris.exists(folder.model):
         return ModelVersion.load(folder.model)
     _require_still_in_use(lineage, baseline, facts.version_id)
@@ -94,7 +95,7 @@ def publish(store: StoreLayout, run: RunLayout) -> ModelVersion:
         created=datetime.now(UTC),
     )
     _require_still_in_use(lineage, baseline, facts.version_id)
-    # Another try of this task may have been faster: what it published counts.
+    # Another try of this task may have been faster: its published version counts.
     return model if model.create(folder.model) else ModelVersion.load(folder.model)
 
 
@@ -190,9 +191,9 @@ def _sha256(data: bytes) -> str:
 
 
 def _require_still_in_use(lineage: LineageLayout, baseline: str | None, version_id: str) -> None:
-    """Refuse before a copy and before the commit; :func:`promote` decides for good."""
+    """Refuse before a copy and before the commit; :func:`promote` makes the final check."""
     current = production(lineage)
-    # Another try of this task may have put this very version into use in the meantime.
+    # Another try of this task may have put this very version into production meanwhile.
     if (current.version_id if current else None) not in (baseline, version_id):
         raise ProductionMovedError(
             f"The candidate was compared with {baseline or 'no model in use'}, but "
@@ -205,9 +206,9 @@ def _named_manifests(
 ) -> tuple[dict[str, FileDigest], dict[str, bytes]]:
     """Return the manifests that lie among the lineage's partitions, and by URI those to copy.
 
-    A copy in each version of each manifest would be some n^2/2 files after n updates. They are
-    only copied where the lineage has them nowhere else, as when a version from before this was so
-    has a manifest of other content than the one among the partitions.
+    Copying each manifest into each version would make some n^2/2 files after n updates. Manifests
+    are copied only if the lineage has them nowhere else: a version from before this rule may have
+    one whose content differs from that among the partitions.
     """
     named, copies = {}, {}
     for name, (data, uri) in facts.manifest_files.items():
@@ -241,7 +242,7 @@ def _write_documents(
         documents[file] = facts.vocabulary_model
     files = []
     for uri, data in (documents | manifests).items():
-        # All of it follows from the run and its plan, so another try writes the same bytes.
+        # All of this follows from the run and its plan, so another try writes the same bytes.
         uris.write(uri, data)
         path = uri.removeprefix(folder.root + "/")
         files.append(FileDigest.of(path, data))

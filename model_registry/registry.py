@@ -1,4 +1,4 @@
-"""The registry's operations in one place; see the modules for each."""
+"""The registry's operations in one place; see the modules that define them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The gate on embeddings: whether a candidate still finds the other half of a document.
 
-A masked-LM loss says nothing of a sentence embedding, which such training changes.
+A masked-LM loss says nothing about sentence embeddings, which such training changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pipeline_store.formats import (
 
 
 def retrieval_limit(config: PromotionConfig, *, from_sentence_encoder: bool) -> float | None:
-    """Return how much of recall@1 a candidate may lose; None: it is not judged by that.
+    """Return how much recall@1 a candidate may lose; None: it is not judged by recall@1.
 
     :param from_sentence_encoder: whether the lineage began with a model of sentence-transformers.
     """
@@ -44,11 +44,11 @@ def compare_retrieval(
 ) -> RetrievalComparison | None:
     """Compare recall@1 on one set.
 
-    :param baseline: the model in use; None: there is none to compare with.
+    :param baseline: the model in production; None: there is none to compare with.
     :param limit: as :func:`retrieval_limit` returns it.
     :returns: None if there is nothing to compare, which is an error where it is to be judged.
     :raises ValueError: it is to be judged and was not measured, the models were not measured on
-        the same documents, or a rank is none.
+        the same documents, or a rank is invalid.
     """
     if baseline is None:
         return None
@@ -74,7 +74,7 @@ def compare_retrieval(
     scores = _of_set(candidate, set_name)
     places = np.flatnonzero(np.isin(scores.document_ids, ours.document_ids))
     units = units_of(scores, places, FEWEST_DRAWN)
-    # Misses in place of losses; every document counts the same.
+    # Misses serve as losses; every document has the same weight.
     found = interval(
         1 - hits, 1 - reference, np.ones(len(hits)), confidence, random_seed, units=units
     )
@@ -92,7 +92,7 @@ def compare_retrieval(
 def decide_retrieval(
     retrieval: RetrievalComparison, config: PromotionConfig, better: str
 ) -> tuple[VerdictKind, str]:
-    """Return what becomes of a candidate whose loss is better, by its embeddings."""
+    """Return the decision by embeddings on a candidate whose loss is better."""
     if retrieval.max_loss is None:
         return VerdictKind.PROMOTED, better
     sentence = (
@@ -123,12 +123,12 @@ def retrieval_totals(
     is_judged: bool,
     random_seed: int,
 ) -> Iterator[TotalLoss]:
-    """Compare recall@1 with the lineage's best version on every set but the candidate's own.
+    """Yield comparisons of recall@1 with the lineage's best version on all sets but the run's own.
 
-    A set on which there is no best among the same documents is left out.
+    A set without a best version among the same documents is left out.
 
     :param is_judged: whether a candidate can be rejected by it.
-    :raises ValueError: a rank is none.
+    :raises ValueError: a rank is invalid.
     """
     for scores in candidate.sets:
         name = scores.set_name
@@ -165,7 +165,7 @@ def retrieval_totals(
 def decide_retrieval_totals(
     totals: list[TotalLoss], config: PromotionConfig, better: str
 ) -> tuple[VerdictKind, str]:
-    """Return what becomes of a candidate that the model in use does not surpass in retrieval."""
+    """Return the decision by total losses of recall@1 on a candidate that passed so far."""
     for one in totals:
         if one.is_too_much(config.min_documents):
             return VerdictKind.RETRIEVAL, (

@@ -1,4 +1,4 @@
-"""Reading published model versions."""
+"""Reads and verifies published model versions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def lineage_ids(store: StoreLayout) -> list[str]:
 
 
 def list_commits(lineage: LineageLayout) -> Listing:
-    """Return the ``model.json`` of every version of a lineage; no other file is listed."""
+    """Return a listing of every version's ``model.json`` in a lineage, and of no other file."""
     return uris.list_named(lineage.versions, "model.json")
 
 
@@ -70,7 +70,7 @@ def manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
 
 
 def verified_manifests(lineage: LineageLayout, model: ModelVersion) -> dict[str, str]:
-    """Return what :func:`manifests` does, after comparing the files with the version's record.
+    """Return the result of :func:`manifests`, after comparing the files with the version's record.
 
     :raises DamagedVersionError: manifests are missing or changed; all of them are named.
     """
@@ -102,9 +102,9 @@ def verify(lineage: LineageLayout, version_id: str) -> ModelVersion:
 
 
 def require_files(lineage: LineageLayout, model: ModelVersion) -> None:
-    """Check that every file of a version is there in its full size, without reading it.
+    """Check that every file of a version exists in its full size, without reading it.
 
-    :raises DamagedVersionError: files are missing or cut.
+    :raises DamagedVersionError: files are missing or have another size.
     """
     if problems := _problems(lineage, model, model.files, _misfit):
         raise DamagedVersionError(lineage.version(model.version_id), problems)

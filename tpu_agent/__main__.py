@@ -1,4 +1,4 @@
-"""Starts the agent; the TPU VM's boot script does this, and again whenever the agent dies.
+"""Starts the agent; the TPU VM's boot script runs this, and again whenever the agent dies.
 
 python -m tpu_agent --mailbox /store/runs/0a1b2c3d4e5f/reservations/g1/attempts/a1 \
     --released-uri /store/runs/0a1b2c3d4e5f/reservations/g1/released.json --token TOKEN \
@@ -87,7 +87,7 @@ def parse_arguments(arguments: list[str]) -> AgentConfig:
 
 
 def _job_key(file: Path | None) -> str | None:
-    """Return the key; not from the command line or the environment, which jobs could print.
+    """Return the key that signs jobs; not from arguments or environment, which jobs could print.
 
     :raises OSError: there is no such file, or the metadata server does not answer.
     """
@@ -95,7 +95,7 @@ def _job_key(file: Path | None) -> str | None:
 
 
 def _told(variable: str) -> datetime | None:
-    """Return a moment that the boot script tells; in the environment, as not every one does."""
+    """Return a time that the boot script set in the environment; None: it set none."""
     try:
         return datetime.fromtimestamp(float(os.environ[variable]), UTC)
     except (KeyError, ValueError, OverflowError):

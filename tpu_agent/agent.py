@@ -1,4 +1,4 @@
-"""The agent's main loop: may I run, which job is next, run it, again."""
+"""The agent's main loop: check the permission to run, then run new jobs until told to stop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Agent:
         work_dir = WorkDir(self._config.work_dir)
         with work_dir.locked():
             # Before anything else, and even if this agent may not run: a job whose agent was killed
-            # goes on unwatched. It saves a checkpoint, from which its next start resumes.
+            # runs on unwatched. It saves a checkpoint, from which its next start resumes.
             if orphans := processes.end(self._config.work_dir, self._config.stop_grace):
                 _log.warning("ended processes %s of an earlier agent's job", orphans)
             record = work_dir.count_start(self._config.boot_began, self._config.image_pulled)
@@ -114,7 +114,7 @@ class Agent:
                 yield job_id
 
     def _limits(self, job_id: str) -> JobLimits | None:
-        """Return when a job hangs; None: whoever wrote it has never said."""
+        """Return the limits at which a job counts as hung; None: it was submitted without any."""
         uri = self._config.mailbox.limits(job_id)
         with store_call(f"reading {uri}"):
             return JobLimits.load_or_none(uri)

@@ -1,4 +1,4 @@
-"""What the boot script tells the agent, in one value, and the types of its arguments."""
+"""The configuration that the boot script gives the agent, and the types of its arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline_store.layout import AttemptLayout
 
 
 def moment(text: str) -> datetime:
-    """Return a point in time that is the same one on every machine.
+    """Return a point in time that is the same on every machine.
 
     :raises argparse.ArgumentTypeError: it has no time zone.
     """
@@ -37,14 +37,14 @@ class AgentConfig:
     expires_at: datetime
     heartbeat_interval: float
     poll_interval: float
-    """Between two looks at mailbox, tombstone and metadata server."""
+    """Between two polls of mailbox, tombstone and metadata server."""
     stop_grace: float
     """Between SIGTERM and SIGKILL of a job: time for the trainer to save a checkpoint."""
     settle: float
-    """After a job's failure: time for what has caused it, such as the VM's end, to be noticed."""
+    """After a job's failure: time to notice what has caused it, such as the VM's end."""
     job_key: str | None = field(repr=False)
-    """What the jobs of the mailbox must be signed with; None: the VM was given none."""
+    """Key that the mailbox's jobs must be signed with; None: the VM was given none."""
     boot_began: datetime | None = None
-    """When the first program of ours ran on this VM, as the boot script says."""
+    """When our first program ran on this VM, according to the boot script."""
     image_pulled: datetime | None = None
-    """When ``boot.py`` began; what it is run in was there."""
+    """When ``boot.py`` began; its container image, if any, was pulled by then."""

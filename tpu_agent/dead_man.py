@@ -1,4 +1,4 @@
-"""Decides whether a TPU VM is forgotten: the rules of the dead man's switch, without any effect."""
+"""Decides whether a TPU VM is forgotten: the rules of the dead man's switch, no side effects."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 LEAST_POLLS = 10
-"""So many looks must agree, whatever the clock says: a VM that was frozen for hours has not seen
-for hours that nobody renews."""
+"""Polls that must agree, whatever the clock says: a VM that was frozen for hours has not seen for
+hours that the lease is not renewed."""
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What one look has shown.
+    """Result of one poll.
 
     ``lease`` is the content of the lease, None when there is none. ``moves`` changes with
-    every step that a job reports, and with whatever else it does.
+    every step that a job reports, and with any other progress.
     """
 
     lease: bytes | None
@@ -27,7 +27,7 @@ class Sight:
 
 @dataclass
 class _Unchanged:
-    """For how many looks, and how many seconds between them, something has stayed as it is."""
+    """Number of polls, and seconds between them, for which a value has stayed unchanged."""
 
     value: Hashable = field(default_factory=object)
     polls: int = 0
@@ -42,10 +42,10 @@ class _Unchanged:
 
 
 class DeadMan:
-    """Takes note of each look; :attr:`reason` says why the TPU should go, while it should.
+    """Judge of all polls so far; :attr:`reason` says why the TPU should be deleted, if it should.
 
-    Time is that of the VM's monotonic clock, and only between two looks in a row that succeeded: a
-    store that does not answer says neither that somebody looks after the TPU nor that nobody does.
+    Time is measured by the VM's monotonic clock, only between two consecutive polls that succeeded:
+    a store that does not answer shows neither that the TPU is still wanted nor that it is not.
 
     :param lease_timeout: in seconds.
     """
@@ -58,7 +58,7 @@ class DeadMan:
         self._lease, self._work, self._tombstone = _Unchanged(), _Unchanged(), _Unchanged()
 
     def see(self, sight: Sight) -> None:
-        """Take note of a look that succeeded."""
+        """Record a poll that succeeded."""
         now = self._clock()
         elapsed = 0.0 if self._looked is None else now - self._looked
         self._looked = now
@@ -68,7 +68,7 @@ class DeadMan:
         self.reason = self._judge(sight)
 
     def miss(self) -> None:
-        """Take note of a look that failed."""
+        """Record a poll that failed."""
         self._looked = None
 
     def _judge(self, sight: Sight) -> str | None:

@@ -1,4 +1,4 @@
-"""Tells why a job ended, such as for lack of memory of host or chip, in words for people."""
+"""Explains to people why a job ended, such as for lack of host or chip memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def kill_count(
 ) -> int:
     """Return how many processes the kernel has killed for lack of memory so far.
 
-    Counted is the agent's own cgroup, in which its jobs run too; where the kernel does not count by
+    Counts the agent's own cgroup, in which its jobs run too; if the kernel does not count by
     cgroup, the whole machine. A job that was killed while this number grew ran out of memory.
     Source: https://docs.kernel.org/admin-guide/cgroup-v2.html (memory.events, oom_kill)
     """
@@ -47,8 +47,8 @@ def _read(path: Path) -> int | None:
     return next((int(pair[1]) for pair in pairs if pair[0] == "oom_kill"), None)
 
 
-# The compiler says it when a program does not fit, the runtime when it cannot be loaded or cannot
-# allocate. Sizes look like 17.21G or 385.25M.
+# Messages of the compiler when a program does not fit, and of the runtime when it cannot load it or
+# cannot allocate. Sizes look like 17.21G or 385.25M.
 _SIZE = r"([\d.]+[KMGT]?)(?:i?B)?"
 _MESSAGES = [
     re.compile(text, re.IGNORECASE)
@@ -65,7 +65,7 @@ _MESSAGES = [
 
 @dataclass(frozen=True)
 class HbmShortage:
-    """What a program needed and what a chip had, as the message gave it; empty if it did not."""
+    """Memory that a program needed and that a chip had, as in the message; empty if not given."""
 
     needed: str = ""
     available: str = ""
@@ -89,7 +89,7 @@ class HbmShortage:
 
 
 def find_shortage(log: str) -> HbmShortage | None:
-    """Return the last such message of a log, or None."""
+    """Return the last shortage of chip memory that a log reports, or None."""
     last: re.Match[str] | None = None
     for pattern in _MESSAGES:
         for match in pattern.finditer(log):
@@ -131,9 +131,9 @@ def explain(
 
     :param code: exit code, or minus the signal that ended the process.
     :param tail: last lines of the log.
-    :param disk_free_bytes: room on the disk of the work folder.
-    :param shortage: what the log said of the chips' memory, if anything.
-    :param hang: where it hung, if it did.
+    :param disk_free_bytes: free space on the disk of the work folder.
+    :param shortage: shortage of chip memory that the log reports, if any.
+    :param hang: where the job hung, if it did.
     """
     if kind in (ExitKind.OK, ExitKind.PREEMPTED):
         return ""

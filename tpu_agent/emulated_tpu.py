@@ -1,4 +1,4 @@
-"""How a VM of an emulator of the Cloud TPU API deletes its own TPU: there is gRPC alone."""
+"""Deletes the TPU of a VM of a Cloud TPU API emulator, which offers gRPC only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIMEOUT_SECONDS = 30.0
 
 
 def names(tpu_name: str, node_id: str) -> list[str]:
-    """Return what a VM asks for: its queued resource, if there is one, and then its node."""
+    """Return the names that a VM deletes: its queued resource, if there is one, then its node."""
     parent, kind, _ = tpu_name.rsplit("/", 2)
     node = f"{parent}/nodes/{node_id}"
     return [tpu_name, node] if kind == "queuedResources" else [node]
@@ -26,9 +26,9 @@ def names(tpu_name: str, node_id: str) -> list[str]:
 
 @contextmanager
 def service(endpoint: str) -> Iterator[Callable[[str], bool]]:
-    """Yield what asks for a deletion by full name; False: there is no such resource."""
+    """Yield a function that requests a deletion by full name; False: there is no such resource."""
     with grpc.insecure_channel(endpoint) as channel:
-        # The transport sends the user agent; a client that is handed one never sees it.
+        # The transport sends the user agent; a client that is given a transport does not set it.
         info = ClientInfo(user_agent=USER_AGENT)
         transport = TpuGrpcTransport(host=endpoint, channel=channel, client_info=info)
         yield partial(_delete, tpu_v2.TpuClient(transport=transport))

@@ -1,6 +1,6 @@
-"""Hang reports on their way: kept on this VM until the store has them; those of other hosts seen.
+"""Uploads hang reports, which are kept on this VM until then, and sees those of other hosts.
 
-The thread here asks the store again and again, so it also knows whether the store answers.
+The thread here polls the store continually, so it also knows whether the store answers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tpu_agent.state import JobFolder, remember
 from tpu_agent.store import StoreUnavailableError, store_call
 
 SLOW_SECONDS = 10.0
-"""A question that takes longer counts as not answered meanwhile."""
+"""A request that takes longer counts as unanswered meanwhile."""
 
 
 class Answered:
-    """Takes note of questions, one after the other, and of their ends; safe between threads.
+    """Record of sequential requests and their results; thread-safe.
 
-    From the last answer before a failure to the next answer the store was away: when exactly it
-    went nobody knows.
+    The store counts as away from the last answer before a failure to the next answer, because the
+    exact time at which it went away is unknown.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,27 +38,27 @@ class Answered:
         self._has_failed = False
         self._away = 0.0
         self.last_asked = self._answered
-        """When the question was asked that was answered last."""
+        """When the last answered request was sent."""
 
     def ask(self) -> None:
-        """Take note that a question is asked."""
+        """Record that a request is sent."""
         with self._lock:
             self._asked = self._clock()
 
     def answer(self) -> None:
-        """Take note that it was answered."""
+        """Record that the request was answered."""
         with self._lock:
             self._away += self._open()
             self.last_asked = self._asked if self._asked is not None else self._clock()
             self._answered, self._asked, self._has_failed = self._clock(), None, False
 
     def fail(self) -> None:
-        """Take note that it was not."""
+        """Record that the request failed."""
         with self._lock:
             self._asked, self._has_failed = None, True
 
     def away(self) -> float:
-        """Return for how many seconds the store was away so far; grows also in hindsight."""
+        """Return for how many seconds the store was away so far; may also grow in hindsight."""
         with self._lock:
             return self._away + self._open()
 
@@ -74,9 +74,9 @@ _log = logging.getLogger(__name__)
 
 
 class HangFiles:
-    """The reports of one job. Inside its ``with`` block the store is asked all the time.
+    """The hang reports of one job. Inside its ``with`` block the store is polled continually.
 
-    :ivar answered: whether it answers.
+    :ivar answered: whether the store answers.
     """
 
     def __init__(self, config: AgentConfig, job_id: str, folder: JobFolder) -> None:
@@ -95,7 +95,7 @@ class HangFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Not joined: it may be waiting for the store, and what is kept is uploaded by others.
+        # Not joined: it may be waiting for the store, and others upload the kept reports.
         self._ended.set()
         self._now.set()
 
@@ -105,7 +105,7 @@ class HangFiles:
         return max((number for number, _ in self._stored), default=0)
 
     def reported(self, number: int) -> int:
-        """Return how many hosts have reported a hang."""
+        """Return how many hosts have reported the hang of this number."""
         return sum(found == number for found, _ in self._stored)
 
     def keep(self, report: HangReport) -> None:
@@ -114,9 +114,9 @@ class HangFiles:
         self._now.set()
 
     def upload(self) -> None:
-        """Upload what is kept.
+        """Upload the kept reports.
 
-        :raises StoreUnavailableError: call it again later.
+        :raises StoreUnavailableError: call again later.
         """
         with self._lock:
             for path in sorted(self._folder.glob("*.json")):
@@ -134,7 +134,7 @@ class HangFiles:
     def _run(self) -> None:
         while not self._ended.is_set():
             self._now.clear()
-            # A report that cannot be written says nothing of whether the store answers.
+            # A report that cannot be written does not show whether the store answers.
             self._survive(self.upload)
             if not self._survive(self._look):
                 self.answered.fail()
@@ -142,7 +142,7 @@ class HangFiles:
 
     @staticmethod
     def _survive(action: Callable[[], None]) -> bool:
-        """Return whether it succeeded."""
+        """Run an action and log its error; return whether it succeeded."""
         try:
             action()
         except StoreUnavailableError as error:
@@ -158,7 +158,7 @@ class HangFiles:
         folder = uris.join(mailbox.hangs, self._job_id)
         self.answered.ask()
         with store_call(f"reading {mailbox.record} and listing {folder}"):
-            # There is one; a folder of which nothing is listed may be away.
+            # The record must exist; an empty listing alone does not prove that the store answers.
             uris.read(mailbox.record)
             found = [_NAME.fullmatch(uri.rpartition("/")[2]) for uri in uris.list_files(folder)]
         self._stored = frozenset((int(name[1]), int(name[2])) for name in found if name)

@@ -1,4 +1,4 @@
-"""Judges whether a start of a job hangs, here or on another host, and explains where it is."""
+"""Judges whether a start of a job hangs, here or on another host, and reports where it hangs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PhaseFile:
         self._phase = JobPhase(name=PhaseName.OTHER, entered=datetime.now(UTC))
 
     def read(self) -> JobPhase:
-        """Return what the job said last; one that has said nothing yet is starting."""
+        """Return the last phase that the job reported; ``OTHER`` until it has reported one."""
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -49,7 +49,7 @@ LEAST_TIMES_SLOWEST = 2.0
 
 @dataclass(frozen=True)
 class Standing:
-    """For how many seconds nothing has moved in a phase; ``limit`` None: as long as it likes."""
+    """Seconds for which nothing has moved in a phase; ``limit`` None: there is no limit."""
 
     phase: JobPhase
     still: float
@@ -57,16 +57,16 @@ class Standing:
 
     @property
     def is_hang(self) -> bool:
-        """Return whether that is longer than it may be."""
+        """Return whether the limit is exceeded."""
         return self.limit is not None and self.still > self.limit
 
 
 class Judge:
-    """Sees the phases of one start of a job, one after the other.
+    """Judge of the phases of one start of a job, in order.
 
-    A limit follows from the phase: of loops it is the floor or, if that is longer, 6 times the
-    slowest of the last ones, but no more than the first one has, which compiles, unless that is
-    less than twice the slowest; of all others a stated one. A phase that moves has it anew.
+    The phase determines the limit. For loops, it is 6 times the slowest of the last ones, but no
+    more than the larger of the first loop's limit, which compiles, and twice the slowest; and no
+    less than the floor. For all others it is configured. The limit restarts when the phase moves.
     """
 
     def __init__(self, limits: JobLimits) -> None:
@@ -75,9 +75,9 @@ class Judge:
         self._since = 0.0
 
     def see(self, phase: JobPhase, now: float) -> Standing:
-        """Take note of what the job does, and return how it stands.
+        """Record the job's phase, and return for how long it has not moved.
 
-        :param now: in seconds, by a clock that counts what is held against the job alone.
+        :param now: in seconds, by a clock that counts only time that is held against the job.
         """
         if phase != self._phase:
             self._phase, self._since = phase, now
@@ -95,14 +95,14 @@ class Judge:
 
 
 LONGEST_TICK_SECONDS = 2.0
-"""Of the time between two looks no more is held against a job: then the machine, or this agent, did
-not run either."""
+"""Limit of the time between two polls that is held against a job: beyond it, the machine or this
+agent did not run either."""
 LEAST_PATIENCE_SECONDS = 10.0
-"""For the reports of other hosts."""
+"""Least time to wait for the reports of other hosts."""
 
 
 class HangWatch:
-    """Made for each start of a job.
+    """Watch on one start of a job.
 
     :param clock: monotonic, in seconds.
     """
@@ -126,16 +126,16 @@ class HangWatch:
         self._ran = 0.0
         self._doubted: float | None = None
         self._moved = clock()
-        # What other hosts reported before this start is not about this start. That is known once
-        # they were asked after it.
+        # Other hosts' reports from before this start do not concern it. They are known after the
+        # first poll since the start.
         self._began = clock()
         self._is_known = False
         self._known = max(files.newest, job.record.hangs)
 
     def look(self) -> Standing | None:
-        """Return how the job stands if it hangs; waits for nothing.
+        """Return for how long the job has not moved if it hangs, else None; never blocks.
 
-        Without a limit another host has found it.
+        Without a limit, another host has found the hang.
         """
         now = self._clock()
         self._ran += min(now - self._looked, LONGEST_TICK_SECONDS)
@@ -154,13 +154,13 @@ class HangWatch:
             return None
         if self._doubted is None:
             self._doubted = now
-        # Only if the store answers now was it there all the time.
+        # Only an answer now proves that the store was not away meanwhile.
         return seen if self._files.answered.last_asked > self._doubted else None
 
     def report(self, hang: Standing) -> HangReport:
-        """Take the stacks and keep a report of them; the hang counts from here on."""
+        """Take the stacks and keep a report of them; from now on the hang counts."""
         number = max(self._files.newest, self._known + 1)
-        # By the clock: what was not held against the job was paid for all the same.
+        # By the clock: time that was not held against the job was paid for anyway.
         self._job.note_hang(number, self._clock() - self._moved)
         found = stacks.take(self._config.work_dir, self._job.folder.stacks, self._config.bundle_dir)
         progress = self._job.progress()
@@ -183,7 +183,7 @@ class HangWatch:
     def waits_for_others(self, report: HangReport) -> bool:
         """Return whether other hosts may still be about to take their stacks.
 
-        A job that ends on one host ends on the others, too, by an error of its own.
+        A job that ends on one host also ends on the others, with an error of its own.
         """
         if self._files.reported(report.number) >= self._limits.workers:
             return False
@@ -193,7 +193,7 @@ class HangWatch:
 
 
 def describe(report: HangReport) -> str:
-    """Return in a sentence where a job hangs."""
+    """Return a description of where a job hangs."""
     step = "before its first step" if report.step is None else f"after step {report.step}"
     limit = "" if report.limit_seconds is None else f" (limit {report.limit_seconds:g} s)"
     where = f" Its main thread is in {', called from '.join(report.top)}." if report.top else ""

@@ -1,6 +1,6 @@
-"""Tells the mailbox every few seconds that this worker lives, how far its job is and what it logs.
+"""Reports to the mailbox every few seconds: the worker's heartbeat, its job's progress and log.
 
-It runs in a thread of its own, so it goes on while the agent waits for a job or for the store.
+It runs in its own thread, so it continues while the agent waits for a job or for the store.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Beats while the ``with`` block runs."""
+    """Sender of heartbeats while the ``with`` block runs."""
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
@@ -48,7 +48,7 @@ class Reporter:
 
     @contextmanager
     def following(self, job: Job) -> Iterator[None]:
-        """Report on this job while the block runs; its start and end are told at once."""
+        """Report on this job while the block runs; report its start and end immediately."""
         self._job = job
         self._now.set()
         try:
@@ -69,8 +69,8 @@ class Reporter:
 
     @staticmethod
     def _survive(action: Callable[[], None]) -> None:
-        # Whatever goes wrong here, the job is worth more than a report on it, and the next report
-        # may succeed. Should none succeed, the silence itself tells the orchestrator.
+        # Whatever fails here, the job is worth more than a report on it, and the next report may
+        # succeed. If none succeeds, the silence itself notifies the orchestrator.
         try:
             action()
         except StoreUnavailableError as error:

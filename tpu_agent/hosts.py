@@ -1,4 +1,4 @@
-"""What a job is told of the other hosts of its slice, in the variable that TensorFlow reads."""
+"""Describes the other hosts of its slice to a job, in the variable that TensorFlow reads."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ _FIRST_PORT, _PORTS = 20_000, 10_000
 
 
 def environment(worker: int, token: str) -> dict[str, str]:
-    """Return the variable of a job that joins it with those on the other hosts of its slice.
+    """Return the environment variable that joins a job with those on its slice's other hosts.
 
     ``TF_CONFIG`` names all hosts, whether each of them trains or all lend their chips to worker 0.
-    On a slice of one host, with several slices, and on a machine that is no TPU VM there is none.
+    It is not set on a slice of one host, with several slices, or on a machine that is no TPU VM.
 
     Source: https://www.tensorflow.org/guide/distributed_training#TF_CONFIG
 
     :param worker: number of this host.
-    :param token: of the attempt. The ports follow from it, so that a job does not meet what is left
-        of one of another attempt; each host has its own, as an emulator has them all on one.
+    :param token: of the attempt. It determines the ports, so that a job does not connect to the
+        remains of another attempt's job; each host has its own port, because an emulator runs all
+        hosts on one machine.
     :raises OSError: the metadata server does not answer.
     """
     endpoints = (metadata.attribute("worker-network-endpoints") or "").split(",")

@@ -1,4 +1,4 @@
-"""One job of the mailbox: what it may be, its process, its files and its status."""
+"""One job of the mailbox: its validation, process, files and status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Job:
-    """A job on this worker, with everything that outlives the agent."""
+    """A job on this worker, with all its state that outlives the agent."""
 
     def __init__(self, config: AgentConfig, job_id: str) -> None:
         self.job_id = job_id
@@ -45,35 +45,35 @@ class Job:
         self._config = config
 
     def note(self, text: str) -> None:
-        """Say something in the job's log and in the VM's."""
+        """Write a line to the job's log and to the VM's."""
         _log.info("%s: %s", self.job_id, text)
-        # A full disk must not keep the agent from what it is about to do.
+        # A full disk must not keep the agent from its next action.
         with contextlib.suppress(OSError), self.folder.log.open("ab") as file:
             file.write(f"[agent] {text}\n".encode())
 
     def note_start(self) -> None:
-        """Remember that the process is about to be started."""
+        """Record that the process is about to be started."""
         now = datetime.now(UTC)
         runs = [*self.record.runs, ProcessRun(started=now)]
         self._update(started=self.record.started or now, starts=self.record.starts + 1, runs=runs)
 
     def note_end(self) -> None:
-        """Remember that the process has ended; its account is closed with it."""
+        """Record that the process has ended, which closes its account of time."""
         self._change_run(ended=datetime.now(UTC))
 
     def note_kill(self) -> None:
-        """Remember that the process was killed and will be started again."""
+        """Record that the process was killed and will be restarted."""
         self._update(kills=self.record.kills + 1)
 
     def note_hang(self, number: int, still_seconds: float) -> None:
-        """Remember that the process hangs, for how long already, and will be ended."""
+        """Record that the process hangs, for how long already, and will be ended."""
         self._update(hangs=number)
         self._change_run(hung_since=datetime.now(UTC) - timedelta(seconds=still_seconds))
 
     def finish(
         self, kind: ExitKind, *, exit_code: int | None = None, message: str = ""
     ) -> JobStatus:
-        """Remember how the job ended; :meth:`publish` tells the mailbox."""
+        """Record how the job ended; :meth:`publish` reports it to the mailbox."""
         finished = datetime.now(UTC)
         outcome = JobStatus(
             worker=self._config.worker,
@@ -92,11 +92,11 @@ class Job:
         return outcome
 
     def publish(self, outcome: JobStatus) -> None:
-        """Upload the rest of the log and what is known of hangs, then create the status.
+        """Upload the rest of the log and the reports of hangs, then create the status.
 
-        Without the reports of hangs, if these alone cannot be written.
+        If only the reports of hangs cannot be written, the status is created without them.
 
-        :raises StoreUnavailableError: call it again later.
+        :raises StoreUnavailableError: call again later.
         """
         try:
             self.hangs.upload()
@@ -111,7 +111,7 @@ class Job:
         _log.info("%s: %s%s", self.job_id, status.exit_kind, "" if created else " (status existed)")
 
     def progress(self) -> Progress | None:
-        """Return what the job last said about itself."""
+        """Return the last progress that the job reported, or None."""
         words = job_progress(self.folder, self.record.starts)
         return words[-1] if words else None
 
@@ -148,10 +148,10 @@ class JobProcess:
     """The running ``python -m <entry_point>``, in a process group of its own."""
 
     def __init__(self, job: Job, spec: JobSpec, config: AgentConfig) -> None:
-        """Start it.
+        """Start the process.
 
-        :raises OSError: the machine has no room for another process or for its log, or does not
-            say which hosts its slice has.
+        :raises OSError: the machine has no room for another process or for its log, or the hosts of
+            its slice cannot be read.
         """
         start = job.record.starts
         job.folder.stacks.mkdir(exist_ok=True)
@@ -183,10 +183,10 @@ class JobProcess:
         return self._process.poll()
 
     def stop(self, grace: float) -> int:
-        """End it: SIGTERM, and SIGKILL after the grace period.
+        """End the process: SIGTERM, and SIGKILL after the grace period.
 
-        Its helpers are left; :func:`processes.kill` finds them wherever they are, and says what is
-        to be done about a process that survives, as one that waits for a driver may.
+        Its helpers are left; :func:`processes.kill` finds them wherever they are, and says what to
+        do about a process that survives, such as one that waits for a driver.
         """
         self._process.terminate()
         deadline = time.monotonic() + grace

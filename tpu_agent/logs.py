@@ -18,11 +18,11 @@ _SEARCHED_BYTES = 1024 * 1024
 
 
 class LogUploader:
-    """Chunks follow each other without gap or overlap, also across restarts of the agent.
+    """Uploader of a log in chunks without gap or overlap, even across restarts of the agent.
 
-    They end with a line's end where possible and never inside a character. Bytes that are not UTF-8
-    become U+FFFD. A job that writes much faster than the store takes it loses the middle of its log
-    in the mailbox, never the end, and a line says how much.
+    Chunks end with a line's end if possible and never inside a character. Bytes that are not UTF-8
+    become U+FFFD. If a job writes much faster than the store accepts, the middle of its log is
+    missing in the mailbox, never the end, and a line says how much.
     """
 
     def __init__(self, folder: JobFolder, mailbox: AttemptLayout, worker: int, job_id: str) -> None:
@@ -32,7 +32,7 @@ class LogUploader:
         self._job_id = job_id
         self._lock = threading.Lock()
         self._record = LogRecord.load_or_none(folder.log_record) or LogRecord()
-        # Whether the last chunk of an earlier agent arrived is not known: it is sent again.
+        # It is unknown whether the last chunk of an earlier agent arrived: it is sent again.
         self._sent = max(self._record.chunks - 1, 0)
 
     @property
@@ -41,9 +41,9 @@ class LogUploader:
         return self._sent
 
     def upload(self, *, everything: bool = False) -> None:
-        """Upload what is new.
+        """Upload the new part of the log.
 
-        :param everything: the job has ended: all of it, the last line even without its end.
+        :param everything: the job has ended: upload all, including an unfinished last line.
         :raises StoreUnavailableError: the rest follows with the next call.
         """
         with self._lock:
@@ -54,7 +54,7 @@ class LogUploader:
                 uploaded += 1
 
     def _next_chunk(self, everything: bool) -> bool:
-        """Decide on a further chunk and remember it; return False when there is nothing to send."""
+        """Choose the next chunk and record it; return False when there is nothing to send."""
         start = self._record.end
         skipped = size(self._folder.log) - start - BACKLOG_BYTES
         if skipped > 0:
@@ -99,7 +99,7 @@ def size(path: Path) -> int:
 
 
 def since(path: Path, start: int) -> str:
-    """Return what was written to a log file from some byte on, at most its last MiB."""
+    """Return the content of a log file from some byte on, at most its last MiB."""
     begin = max(start, size(path) - _SEARCHED_BYTES)
     return _read(path, begin, _SEARCHED_BYTES).decode(errors="replace")
 

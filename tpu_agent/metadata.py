@@ -1,4 +1,4 @@
-"""Asks the VM's metadata server: is the VM about to be taken away, what is it, what may it do."""
+"""Queries the VM's metadata server: notices of its end, attributes, and access tokens."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 def notice() -> str | None:
     """Return why the platform is about to stop this VM, or None.
 
-    Of the maintenance events only those count that stop the VM, such as
+    Only those maintenance events count that stop the VM, such as
     ``TERMINATE_ON_HOST_MAINTENANCE``: a machine that is moved while it runs keeps its job. A
-    metadata server that does not answer is no notice: the VM's SIGTERM still comes.
+    metadata server that does not answer is no notice: the VM still receives SIGTERM.
 
     Sources: https://cloud.google.com/compute/docs/instances/create-use-spot#detect-preemption and
     https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice
@@ -38,7 +38,7 @@ def notice() -> str | None:
 
 
 def _told(name: str) -> str:
-    """Return a value, or nothing where the server does not say: one may have what another lacks."""
+    """Return a value, or an empty string if the server does not have it or does not answer."""
     try:
         return _value(name)
     except (OSError, http.client.HTTPException):
@@ -46,10 +46,11 @@ def _told(name: str) -> str:
 
 
 def attribute(name: str) -> str | None:
-    """Return an attribute of the VM, or None where there is none: it has no such one, or no
-    metadata server, as on a machine that is no VM of the platform.
+    """Return an attribute of the VM, or None if it does not exist.
 
-    :raises OSError: the metadata server is there and does not answer.
+    Also None without a metadata server, as on a machine that is no VM of the platform.
+
+    :raises OSError: the metadata server exists but does not answer.
     """
     for pause in _PAUSES_SECONDS:
         try:
@@ -67,7 +68,7 @@ def attribute(name: str) -> str | None:
 
 
 def tpu_env() -> dict[str, str]:
-    """Return what the platform says of this host, such as NODE_ID.
+    """Return the platform's variables for this host, such as NODE_ID.
 
     :raises OSError: as :func:`attribute`.
     """

@@ -1,4 +1,4 @@
-"""The one call to the TPU service that a TPU VM makes: delete the TPU it belongs to."""
+"""Deletes the TPU that a VM belongs to: the only call that the VM makes to the TPU service."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from http import HTTPStatus
 from tpu_agent import metadata
 
 USER_AGENT = "bert-repretraining/vm"
-"""Tells the VM's calls from all others, in audit logs."""
+"""Distinguishes the VM's calls from all others in audit logs."""
 
 _TIMEOUT_SECONDS = 30.0
 
 
 def delete(tpu_name: str, node_id: str, urls: Sequence[str], endpoint: str) -> str:
-    """Ask the service, request by request, until it agrees to delete the TPU or a part of it.
+    """Send requests to the service until it agrees to delete the TPU or a part of it.
 
     The first request is for all of it, the last for the node of this VM, which is what costs money.
     The same rule is in ``boot.py`` and ``boot_container.sh``, for a VM on which this cannot run;
@@ -29,7 +29,7 @@ def delete(tpu_name: str, node_id: str, urls: Sequence[str], endpoint: str) -> s
         of :meth:`tpu_lifecycle.service.backend.TpuBackend.vm_deletions`.
     :param endpoint: of an emulator of the Cloud TPU API, which is asked instead of ``urls``.
     :returns: the service's answers, in words.
-    :raises Exception: whatever the service or its client raises; asking again is always right.
+    :raises Exception: any error of the service or its client; a retry is always right.
     """
     refused: list[tuple[str, Exception]] = []
     with _service(tpu_name, node_id, urls, endpoint) as (names, ask):
@@ -53,11 +53,11 @@ def delete(tpu_name: str, node_id: str, urls: Sequence[str], endpoint: str) -> s
 def _service(
     tpu_name: str, node_id: str, urls: Sequence[str], endpoint: str
 ) -> Iterator[tuple[Sequence[str], Callable[[str], bool]]]:
-    """Yield what to ask for, and what asks for the deletion of one; False: there is none."""
+    """Yield the names to delete, and a function that deletes one; False: it does not exist."""
     if not endpoint:
         yield urls, _by_http
         return
-    # Imported late: slow to load, and on no VM of a real service.
+    # Imported late: slow to load, and not needed on a VM of a real service.
     from tpu_agent import emulated_tpu
 
     with emulated_tpu.service(endpoint) as ask:
@@ -65,7 +65,7 @@ def _service(
 
 
 def _by_http(url: str) -> bool:
-    """Ask without a client library: an image without it must not keep its TPU for ever."""
+    """Ask without a client library: an image without it must not keep its TPU forever."""
     request = urllib.request.Request(  # noqa: S310 - the node's own metadata has the address
         url,
         method="DELETE",

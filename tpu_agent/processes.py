@@ -1,8 +1,8 @@
 """Finds and ends every process of the agent's jobs, also those of an agent that was killed.
 
 A job's environment carries a marker, which its children inherit, wherever they move. Unlike a pid
-file it cannot be missing because the agent died between starting a job and noting it, and it cannot
-point at a stranger because the pid was used again.
+file, it cannot be missing because the agent died between starting a job and recording it, and it
+cannot refer to an unrelated process because the pid was reused.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def marked(work_dir: Path) -> list[int]:
 
 
 def end(work_dir: Path, grace: float) -> list[int]:
-    """End all of them: SIGTERM to the jobs, SIGKILL to whatever is left after the grace period.
+    """End all processes: SIGTERM to the jobs, SIGKILL to the rest after the grace period.
 
-    :returns: the processes there were.
+    :returns: the processes that were found.
     :raises RuntimeError: as :func:`kill`.
     """
     found = marked(work_dir)
@@ -44,9 +44,9 @@ def end(work_dir: Path, grace: float) -> list[int]:
 
 
 def kill(work_dir: Path) -> None:
-    """Send SIGKILL until none is left.
+    """Send SIGKILL until no process is left.
 
-    :raises RuntimeError: one survives; starting another job beside it would damage both.
+    :raises RuntimeError: one survives; starting another job next to it would damage both.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while alive := marked(work_dir):
@@ -61,11 +61,11 @@ def kill(work_dir: Path) -> None:
 
 
 def send(pid: int, work_dir: Path, number: signal.Signals) -> None:
-    """Send a signal to a process if it lives and is of this agent's jobs."""
+    """Send a signal to a process if it is alive and belongs to this agent's jobs."""
     with contextlib.suppress(ProcessLookupError):
         process = os.pidfd_open(pid)
         try:
-            # Asked again now that the descriptor pins the process: the pid may be another's.
+            # Checked again now that the descriptor pins the process: the pid may be reused.
             if _is_marked(_PROC / str(pid), work_dir):
                 signal.pidfd_send_signal(process, number)
         finally:
@@ -73,7 +73,7 @@ def send(pid: int, work_dir: Path, number: signal.Signals) -> None:
 
 
 def leads_group(pid: int) -> bool:
-    """Return whether this is a job itself and none of its helpers."""
+    """Return whether a process is a job itself, not one of its helpers."""
     try:
         return os.getpgid(pid) == pid
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Brings one job to its end: starts it, watches it, starts it again after a kill."""
+"""Runs one job to its end: starts it, watches it, and restarts it after a kill or a hang."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _End:
-    """How one process ended, and what the agent had to do with it."""
+    """How one process ended, and the agent's part in it."""
 
     code: int
     stop: Stop | None = None
@@ -42,7 +42,7 @@ class _End:
         if self.hang and self.code != 0:
             return ExitKind.HUNG
         kind = ExitKind.from_exit_code(self.code)
-        # A library that gives up by itself says so in the log only, not by the exit code.
+        # A library that gives up by itself shows it in the log only, not by the exit code.
         unspecific = kind is ExitKind.FAILED or self.code == -signal.SIGABRT
         if self.killed_by_kernel or (self.shortage and unspecific):
             return ExitKind.OUT_OF_MEMORY
@@ -58,9 +58,9 @@ class JobRunner:
         self._reporter = reporter
 
     def run(self, spec: JobSpec, limits: JobLimits | None) -> Stop | None:
-        """Run the job, or go on where an earlier agent was killed, and publish its status.
+        """Run the job, or continue where an earlier agent was killed, and publish its status.
 
-        :param limits: when it counts as hung; None: never.
+        :param limits: when the job counts as hung; None: never.
         :returns: why the agent must stop, if it must.
         :raises StoreUnavailableError: the job has ended but its status is not in the mailbox yet;
             the next call only publishes it.
@@ -75,7 +75,7 @@ class JobRunner:
     def refuse(self, job_id: str, reason: str) -> None:
         """Publish that a job was not even started.
 
-        :raises StoreUnavailableError: call it again later.
+        :raises StoreUnavailableError: call again later.
         """
         job = Job(self._config, job_id)
         job.publish(job.finish(ExitKind.USER_ERROR, message=f"Job {job_id} is refused: {reason}"))
@@ -131,7 +131,7 @@ class JobRunner:
         try:
             end = self._supervise(process, job, spec, watch)
         finally:
-            # Also when this agent fails: it must not leave a trainer that nobody watches.
+            # Also when this agent fails: it must not leave an unwatched trainer.
             processes.kill(self._config.work_dir)
             job.note_end()
         if end.hang:
@@ -142,8 +142,8 @@ class JobRunner:
         if end.kind in (ExitKind.OK, ExitKind.PREEMPTED) or end.stop:
             return end
         end = replace(end, shortage=find_shortage(logs.since(job.folder.log, log_begin)))
-        # When the VM goes away, SIGTERM reaches agent and job in any order, and what a job says
-        # while the machine is being taken apart around it is no verdict on the job.
+        # When the VM goes away, SIGTERM reaches agent and job in any order, and a job's error while
+        # its machine shuts down is no verdict on the job.
         return replace(end, stop=self._watch.last_look(self._config.settle))
 
     def _supervise(
@@ -164,7 +164,7 @@ class JobRunner:
     def _end_hung(
         self, process: JobProcess, job: Job, spec: JobSpec, watch: HangWatch, hang: Standing
     ) -> _End:
-        """Find out where the job is, here and on the other hosts, before it is ended."""
+        """End a hung job, after its stacks are taken here and on the other hosts."""
         report = watch.report(hang)
         job.note(describe(report))
         while watch.waits_for_others(report) and process.poll() is None and not self._watch.stop():

@@ -1,9 +1,8 @@
 """The dead man's switch: the TPU VM deletes its own TPU when everybody else has forgotten it.
 
-A process of its own beside the agent: it must work when the agent hangs, and end with the VM only.
-``tpu_lifecycle/boot/boot.py`` starts it, and again whenever it ends. It has no handler for
-SIGTERM: that
-signal means that the VM goes down, and the next boot starts it again.
+A separate process from the agent: it must work when the agent hangs, and end with the VM only.
+``tpu_lifecycle/boot/boot.py`` starts it, and restarts it whenever it ends. It has no handler for
+SIGTERM: that signal means that the VM shuts down, and the next boot starts it again.
 
 python -m tpu_agent.self_delete --tpu-name NAME \
     --node-id ID --tpu-api-endpoint '' --mailbox URI --released-uri URI --worker 0 \
@@ -23,7 +22,7 @@ from tpu_agent.config import moment
 from tpu_agent.switch import Switch, SwitchConfig
 
 DELETIONS = "REPRETRAIN_TPU_DELETIONS"
-"""Variable of the environment with the requests that delete the TPU, one a line."""
+"""Environment variable with the requests that delete the TPU, separated by whitespace."""
 
 _log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
-"""Asks all processes of a job where their threads are.
+"""Collects the stacks of all threads of a job's processes.
 
-A process that has put a file of its pid into the job's folder of stacks answers SIGUSR1 there
-(:mod:`training.runtime.job`). Of the others, and of threads that run no Python, the kernel says
+A process that has put a file named by its pid into the job's folder of stacks answers SIGUSR1 there
+(:mod:`training.runtime.job`). For the others, and for threads that run no Python, the kernel tells
 what they wait for.
 """
 
@@ -18,9 +18,9 @@ from tpu_agent import processes
 
 ANSWER_SECONDS = 5.0
 QUIET_SECONDS = 1.0
-"""An answer that has not grown for so long is complete."""
+"""An answer that has not grown for this long is complete."""
 MOST_BYTES = 256 * 1024
-"""Of one process's answer."""
+"""Limit of one process's answer."""
 
 _PAUSE_SECONDS = 0.05
 _PROC = Path("/proc")
@@ -31,9 +31,9 @@ _STOPPED = "T"
 
 @dataclass(frozen=True)
 class Stacks:
-    """Where a job's threads are.
+    """The stacks of a job's threads.
 
-    ``top`` is where the job's main thread is: the innermost call, and our own innermost one.
+    ``top`` has two calls of the job's main thread: the innermost, and the innermost of our code.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Stacks:
 
 
 def take(work_dir: Path, folder: Path, code: Path) -> Stacks:
-    """Return where the threads of all processes of the agent's jobs are; stopped ones are woken.
+    """Return the stacks of all processes of the agent's jobs; wake those that are stopped.
 
     :param folder: the job's folder of stacks.
     :param code: where our own code is.
@@ -52,7 +52,7 @@ def take(work_dir: Path, folder: Path, code: Path) -> Stacks:
     kernel = {pid: _kernel_threads(pid) for pid in pids}
     for pid in begins:
         processes.send(pid, work_dir, signal.SIGUSR1)
-    # A stopped process answers when it goes on, before anything else.
+    # A stopped process answers when it continues, before anything else.
     wake(work_dir)
     _wait({files[pid]: begin for pid, begin in begins.items()})
     answers = {pid: _answer(files[pid], begin) for pid, begin in begins.items()}
@@ -65,7 +65,7 @@ def take(work_dir: Path, folder: Path, code: Path) -> Stacks:
 
 
 def wake(work_dir: Path) -> None:
-    """Let processes of the agent's jobs that were stopped go on: nothing else reaches them."""
+    """Continue stopped processes of the agent's jobs: nothing else reaches them."""
     for pid in processes.marked(work_dir):
         if _state(_PROC / str(pid)) == _STOPPED:
             processes.send(pid, work_dir, signal.SIGCONT)
@@ -110,7 +110,7 @@ def _shown(frame: re.Match[str], code: Path) -> str:
 
 
 def _kernel_threads(pid: int) -> str:
-    """Return what the kernel says of a process's threads, those that are alike in one line."""
+    """Return the kernel's view of a process's threads, with identical ones in one line."""
     kinds: Counter[str] = Counter()
     for task in (_PROC / str(pid) / "task").glob("*"):
         name, waits = _word(task / "comm"), _word(task / "wchan")

@@ -1,4 +1,4 @@
-"""What the agent remembers in its work folder, so that it can be killed at any moment."""
+"""The agent's records in its work folder, which let it be killed at any moment."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _log = logging.getLogger(__name__)
 
 
 def remember(record: StoredFile, path: str) -> None:
-    """Write a record; on a full or broken disk this agent goes on without it.
+    """Write a record; on a full or broken disk, continue without it.
 
-    A job that has filled the disk must still be reported. What is lost is only what the next agent
-    on this VM would have known.
+    A job that has filled the disk must still be reported. Only the next agent on this VM lacks the
+    record.
     """
     try:
         record.write(path)
@@ -66,10 +66,10 @@ class JobRecord(StoredFile):
 
 
 class LogRecord(StoredFile):
-    """``jobs/<job_id>/log.json``: the last log chunk that was decided on.
+    """``jobs/<job_id>/log.json``: the last log chunk that was chosen.
 
     Written before the chunk is uploaded: a new agent then uploads the very same bytes again instead
-    of a chunk of another length under a name that somebody may have read already.
+    of a chunk of another length under a name that a reader may have read already.
     """
 
     kind = "agent-log-record"
@@ -115,7 +115,7 @@ class JobFolder:
 
     @property
     def stacks(self) -> Path:
-        """Folder in which processes of the job answer where their threads are."""
+        """Folder in which processes of the job write their stacks."""
         return self.root / "stacks"
 
     @property
@@ -131,7 +131,7 @@ class WorkDir:
     root: Path
 
     def job(self, job_id: str) -> JobFolder:
-        """Return a job's folder; the first thing written into it makes it."""
+        """Return a job's folder; the first file written into it creates it."""
         return JobFolder(self.root / "jobs" / job_id)
 
     def jobs(self) -> list[JobFolder]:
@@ -141,7 +141,7 @@ class WorkDir:
     def count_start(
         self, boot_began: datetime | None, image_pulled: datetime | None
     ) -> AgentRecord:
-        """Count one more agent on this VM, and return which one it is and how the first began."""
+        """Count one more agent on this VM; return its number and the times of the first one."""
         path = str(self.root / "agent.json")
         known = AgentRecord.load_or_none(path) or AgentRecord(
             starts=0,
@@ -155,7 +155,7 @@ class WorkDir:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only agent with this folder; the kernel takes the lock from a dead one.
+        """Hold the folder's lock as its only agent; the kernel releases a dead agent's lock.
 
         :raises BlockingIOError: another agent is alive.
         """

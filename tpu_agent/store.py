@@ -1,4 +1,4 @@
-"""Sets apart a store that cannot be reached, which passes, from mistakes, which do not."""
+"""Distinguishes an unreachable store, which is temporary, from mistakes, which are not."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pipeline_store.formats import FormatError
 
 
 class StoreUnavailableError(RuntimeError):
-    """The store could not be read or written just now; trying again later may help."""
+    """The store could not be read or written just now; a later retry may help."""
 
 
 @contextmanager
 def store_call(what: str) -> Iterator[None]:
-    """Turn whatever a storage client raises inside the block into one error.
+    """Turn any error of a storage client inside the block into one class of error.
 
-    The clients' errors have no common ancestor, and on a paid TPU even a permission that is missing
-    today may be granted while the training runs, so none of them ends a job. A file that was read
-    but makes no sense (:class:`FormatError`) is passed on.
+    The clients' errors have no common ancestor, and on a paid TPU even a missing permission may be
+    granted while the training runs, so none of them ends a job. The error of a file that was read
+    but is damaged (:class:`FormatError`) is passed on.
 
     :param what: the attempted action, for the message.
     :raises StoreUnavailableError: the call failed.

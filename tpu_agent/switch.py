@@ -1,4 +1,4 @@
-"""Watches over a TPU VM from beside its agent, and deletes the TPU when it should go."""
+"""Watches a TPU VM independently of its agent, and deletes the TPU when it is no longer wanted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TICK_SECONDS = 0.5
 POLLS_PER_TIMEOUT = 20
 LONGEST_POLL_SECONDS = 30.0
 AGENT_SECONDS = 5.0
-"""What the agent gets to end a job its own way, before the switch does."""
+"""Time for the agent to end a job itself, before the switch does."""
 SAVE_SECONDS = 25.0
 """Between SIGTERM and SIGKILL of a job."""
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
@@ -48,12 +48,12 @@ class SwitchConfig:
 
     @property
     def poll_interval(self) -> float:
-        """Return the time between two looks."""
+        """Return the time between two polls."""
         return min(LONGEST_POLL_SECONDS, self.lease_timeout / POLLS_PER_TIMEOUT)
 
 
 class Switch:
-    """Watches until the VM ends, and tries to make it end when it should."""
+    """Watches until the VM ends, and deletes its TPU when there is a reason."""
 
     def __init__(self, config: SwitchConfig) -> None:
         self._config = config
@@ -61,7 +61,7 @@ class Switch:
 
     def run(self) -> None:
         """Work until the VM ends; never returns."""
-        # Looking may take as long as the store likes; the expiry must not wait for it.
+        # A poll may block on the store for any time; the expiry must not wait for it.
         threading.Thread(target=self._look_for_ever, name="look", daemon=True).start()
         tries, again = 0, 0.0
         while True:
@@ -109,7 +109,7 @@ class Switch:
     def _moves_of_first_worker(self) -> tuple[str | None, int | None, JobPhase | None] | None:
         """Return job, step and phase of worker 0, which may drive the chips of this one.
 
-        A worker that only lends its chips has nothing of its own to tell.
+        A worker that only lends its chips makes no progress of its own.
         """
         if self._config.worker == 0:
             return None
@@ -123,13 +123,13 @@ class Switch:
         return beat.job_id, beat.progress.step if beat.progress else None, beat.phase
 
     def _prepare(self, reason: str, *, is_first: bool) -> None:
-        """Say why, and let the job save: the shutdown of a VM may leave it less time."""
+        """Log why, and let the job save: the shutdown of a VM may leave it less time."""
         text = f"this VM deletes its own TPU {self._config.tpu_name}: {reason}"
         try:
             if is_first:
                 _log.warning("%s", text)
                 self._note_in_logs(text)
-                # The first worker's call ends all of them; the others ask in case it cannot.
+                # The first worker's call deletes all of them; the others call in case it cannot.
                 time.sleep(min(self._config.worker, LONGEST_HEADSTART_SECONDS))
                 self._wait_for_agent()
             processes.end(self._config.work_dir, SAVE_SECONDS)
@@ -157,7 +157,7 @@ class Switch:
             answer = own_tpu.delete(
                 config.tpu_name, config.node_id, config.tpu_deletions, config.tpu_api_endpoint
             )
-        except Exception as error:  # noqa: BLE001 - nobody else is left who would try again
+        except Exception as error:  # noqa: BLE001 - nothing else is left that would retry
             _log.error("deleting this TPU failed, it is tried again: %r", error)
         else:
             _log.warning("%s", answer)

@@ -1,4 +1,4 @@
-"""What the jobs on this VM say about themselves, and what they have made of its time."""
+"""Reads the reports of the jobs on this VM, and sums up what its time was spent on."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _log = logging.getLogger(__name__)
 
 
 def job_progress(folder: JobFolder, starts: int) -> list[Progress]:
-    """Return the last word of each start of a job that said anything, oldest start first.
+    """Return the last progress of each start of a job that reported any, oldest start first.
 
-    A file per start, because a process counts only its own time: what an earlier one has said is
-    added to it, also by an agent that has never seen that process.
+    There is a file per start, because a process counts only its own time: the reports of earlier
+    ones are added to it, even by an agent that never saw those processes.
     """
     found = (_progress(folder, start) for start in range(1, starts + 1))
     return [progress for progress in found if progress is not None]
 
 
 def usage(work_dir: WorkDir, now: datetime) -> list[JobUsage]:
-    """Return what each job of this VM has used until now, over all its starts, oldest job first.
+    """Return the usage of each job of this VM until now, over all its starts, oldest job first.
 
     :raises FormatError: a record of the agent is damaged.
     """
@@ -39,7 +39,7 @@ def usage(work_dir: WorkDir, now: datetime) -> list[JobUsage]:
 
 
 def job_usage(folder: JobFolder, now: datetime) -> JobUsage | None:
-    """Return what a job has used until now, over all its starts; None: it was never started.
+    """Return a job's usage until now, over all its starts; None: it was never started.
 
     :raises FormatError: the agent's record of it is damaged.
     """
@@ -62,7 +62,7 @@ def job_usage(folder: JobFolder, now: datetime) -> JobUsage | None:
 def seconds(runs: Sequence[ProcessRun], times: Sequence[JobTime | None], now: datetime) -> Seconds:
     """Return what a job's time was spent on, from its first start to its end, or until now.
 
-    :param times: of each start the last word of its process; None: it never said one.
+    :param times: the last report of each start's process; None: it never made one.
     """
     parts: list[Seconds] = []
     for number, (run, told) in enumerate(zip(runs, times, strict=True)):
@@ -76,7 +76,7 @@ def seconds(runs: Sequence[ProcessRun], times: Sequence[JobTime | None], now: da
 
 
 def unsaved(runs: Sequence[ProcessRun], times: Sequence[JobTime | None], now: datetime) -> Unsaved:
-    """Return what of a job's steps is lost if its process ends now; none once that has ended."""
+    """Return a job's steps that are lost if its process ends now; none once it has ended."""
     begun_at = _begun_at(times)
     if not runs or runs[-1].ended or (told := times[-1]) is None:
         return Unsaved(begun_at=begun_at)
@@ -84,18 +84,19 @@ def unsaved(runs: Sequence[ProcessRun], times: Sequence[JobTime | None], now: da
 
 
 def _begun_at(times: Sequence[JobTime | None]) -> int | None:
-    """Return the step that the first process of some that did any training began at."""
+    """Return the step at which the first of these processes that trained began."""
     return next((one.begun_at for one in times if one and one.begun_at is not None), None)
 
 
 def _of_run(
     run: ProcessRun, told: JobTime | None, end: datetime, resumed: int | None, *, is_over: bool
 ) -> Seconds:
-    """Return what one process was, seconds that sum up to the time from its start to its end.
+    """Return what one process spent its time on; the seconds sum up to its start-to-end time.
 
-    Before its first word it starts; with what it said last it goes on until it ends or hangs.
+    Before its first report it is starting up; its last reported activity continues until it ends or
+    hangs.
 
-    :param resumed: step from which a later process went on, if one did.
+    :param resumed: step from which a later process resumed, if one did.
     """
     length = _between(run.started, end)
     if told is None:
@@ -110,7 +111,7 @@ def _of_run(
 
 
 def _unsaved(run: ProcessRun, told: JobTime, end: datetime) -> Unsaved:
-    """Return the seconds of steps that are done again, of the loop under way too."""
+    """Return the seconds of steps that must be repeated, including the loop in progress."""
     since_told, stalled = _since_told(run, told, end)
     under_way = since_told - stalled if told.now is SpentOn.STEP else 0.0
     return Unsaved(
@@ -121,7 +122,7 @@ def _unsaved(run: ProcessRun, told: JobTime, end: datetime) -> Unsaved:
 
 
 def _since_told(run: ProcessRun, told: JobTime, end: datetime) -> tuple[float, float]:
-    """Return the seconds since a process's last word, and for how many of them it hung."""
+    """Return the seconds since a process's last report, and for how many of them it hung."""
     since_told = _between(told.told, end)
     return since_told, min(since_told, _between(run.hung_since, end)) if run.hung_since else 0.0
 
@@ -131,9 +132,9 @@ def _between(begin: datetime, end: datetime) -> float:
 
 
 def moves(work_dir: WorkDir) -> frozenset[tuple[str, int, int | JobPhase]]:
-    """Return job, start, and step or phase of every job of this VM: it changes when one moves.
+    """Return job, start, and step or phase of every job of this VM; it changes when one moves.
 
-    An evaluation or a copy of data makes no steps, but counts what it has done in its phase.
+    An evaluation or a copy of data makes no steps, but counts its progress in its phase.
 
     :raises FormatError: a record of the agent is damaged.
     """

@@ -1,4 +1,4 @@
-"""Every reason for which the agent must stop, looked at in one place."""
+"""Watches for every reason for which the agent must stop."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class StopKind(Enum):
     REVOKED = "revoked"
     """The TPU is released or another attempt's: stop and report nothing."""
     EXPIRED = "expired"
-    """The TPU's time is over: stop and say so."""
+    """The TPU's time is over: stop and report it."""
     SHUTDOWN = "shutdown"
-    """The VM goes away: let the job save, report what it says of itself."""
+    """The VM goes away: let the job save, and report its own result."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,13 @@ class Stop:
     kind: StopKind
     reason: str
     is_doubtful: bool = False
-    """One look may have seen what is not so, such as a file while it is replaced."""
+    """A single poll may have been wrong, such as one of a file that is being replaced."""
 
 
 class Watch:
-    """Knows at any moment whether to stop, without waiting for anything.
+    """Watches for reasons to stop, which are known at any moment without blocking.
 
-    Inside its ``with`` block a thread looks at the store and the metadata server, so that signals,
+    Inside its ``with`` block a thread polls the store and the metadata server, so that signals,
     deadlines and the end of the TPU's time are noticed even while the store does not answer.
     """
 
@@ -69,7 +69,7 @@ class Watch:
         self._ended.set()
 
     def shut_down(self, signal_name: str) -> None:
-        """Take note of a signal; safe to call from a signal handler, so it only sets a field."""
+        """Record a signal; safe to call from a signal handler, so it only sets a field."""
         self._signal = signal_name
 
     def stop(self) -> Stop | None:
@@ -90,9 +90,9 @@ class Watch:
         return stop
 
     def last_look(self, seconds: float) -> Stop | None:
-        """Wait for a reason to stop, and ask the platform itself before saying that there is none.
+        """Wait for a reason to stop, and ask the platform itself before returning None.
 
-        For a job that has just failed: the platform's notice may be younger than the last look.
+        For a job that has just failed: the platform's notice may be newer than the last poll.
         """
         if stop := self.wait(seconds):
             return stop
@@ -100,10 +100,10 @@ class Watch:
         return Stop(StopKind.SHUTDOWN, notice) if notice else None
 
     def permission(self) -> Stop | None:
-        """Return None only when the store itself has said that this attempt may run.
+        """Return None only when the store itself has confirmed that this attempt may run.
 
         Unlike for :meth:`stop`, silence is not consent here: nothing may start before the tombstone
-        was looked for.
+        was checked.
         """
         while not (stop := self.stop()):
             try:

@@ -1,4 +1,4 @@
-"""The admin client: looks into a running emulator and disturbs it.
+"""The admin client: inspects a running emulator and disturbs it.
 
 python -m tpu_emulator admin --socket .local/tpu/api.sock table
 """
@@ -13,7 +13,7 @@ from tpu_emulator.admin_faults import CallFaults
 class AdminClient(CallFaults):
     """Calls the admin service of the emulator behind a socket.
 
-    Every method raises `grpc.RpcError` when the emulator refuses or is not there; its
+    Every method raises `grpc.RpcError` when the emulator refuses or does not answer; its
     `details()` say why.
     """
 
@@ -36,31 +36,31 @@ class AdminClient(CallFaults):
     def history(self, name: str = "") -> list[dict[str, Any]]:
         """The states of a node or queued resource (full name or id), or of all, oldest first.
 
-        Each has `at` (epoch seconds), `name`, `life` (tells nodes of the same name apart) and
-        `state`; the last one of a resource that is no more is `GONE`.
+        Each has `at` (epoch seconds), `name`, `life` (distinguishes nodes of the same name) and
+        `state`; the last state of a deleted resource is `GONE`.
         """
         return list(self._call("History", name=name)["changes"])
 
     def bill(self) -> dict[str, Any]:
-        """What every node has cost, also those that are gone.
+        """The cost of every node, including deleted ones.
 
         `nodes` has one line per node with `node_seconds` (from READY until its VMs were gone),
-        `chip_seconds`, `price_per_chip_hour`, `cost`, `running`, type, tier and labels; the sums
-        of the seconds and costs stand beside it. Prices are the emulator's `--price`.
+        `chip_seconds`, `price_per_chip_hour`, `cost`, `running`, type, tier and labels; further
+        keys have the sums of the seconds and costs. Prices are the emulator's `--price`.
         """
         return dict(self._call("Bill"))
 
     def restart(self, *, seconds: float = 0.0) -> None:
-        """Lets the emulator crash and come back after so many seconds; the VMs live on.
+        """Crashes the emulator and restarts it after so many seconds; the VMs keep running.
 
-        Calls in flight fail with UNAVAILABLE. All zones are concerned.
+        Calls in flight fail with UNAVAILABLE. All zones are affected.
         """
         self._call("Restart", seconds=seconds)
 
     # Nodes, each by full name, or by id when only one zone has it
 
     def preempt(self, node: str, *, node_state: str = "PREEMPTED") -> None:
-        """Takes a node, and with it its whole queued resource, away as the service would.
+        """Preempts a node, and with it its whole queued resource, as the service would.
 
         Args:
             node: full name or id.
@@ -77,7 +77,7 @@ class AdminClient(CallFaults):
         node_state: str = "PREEMPTED",
         count: int = 1,
     ) -> None:
-        """Preempts the node that the zone has, or the next one.
+        """Preempts the zone's node, or the next one if it has none.
 
         Args:
             zone: zone name, or `*`.
@@ -94,9 +94,9 @@ class AdminClient(CallFaults):
     def preempt_when_file(
         self, zone: str, pattern: str, *, node_state: str = "PREEMPTED", count: int = 1
     ) -> None:
-        """Preempts the node that the zone has, or the next one, when a file is there.
+        """Preempts the zone's node, or the next one if it has none, when a file exists.
 
-        A checkpoint is such a file: so a preemption comes at a chosen step.
+        The file may be a checkpoint, so that the preemption comes at a chosen step.
 
         Args:
             zone: zone name, or `*`.
@@ -109,7 +109,7 @@ class AdminClient(CallFaults):
         )
 
     def notice(self, node: str, *, kind: str = "preempted", seconds: float = 30.0) -> None:
-        """Tells the VMs through their metadata what comes in so many seconds.
+        """Announces an event to the VMs through their metadata, and causes it `seconds` later.
 
         Args:
             node: full name or id.
@@ -133,7 +133,7 @@ class AdminClient(CallFaults):
     def arm_worker(
         self, zone: str, worker: int, fault: str, *, seconds: float = 0.0, count: int = 1
     ) -> None:
-        """Breaks one worker of the next node of a zone that has so many; the node is READY.
+        """Breaks one worker of a zone's next node that has this worker; the node becomes READY.
 
         Args:
             zone: zone name, or `*`.

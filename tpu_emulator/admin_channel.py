@@ -14,7 +14,7 @@ SERVICE = "tpu_emulator.Admin"
 class AdminChannel:
     """Calls commands of the admin service.
 
-    Every call raises `grpc.RpcError` when the emulator refuses or is not there; its `details()`
+    Every call raises `grpc.RpcError` when the emulator refuses or does not answer; its `details()`
     say why.
     """
 

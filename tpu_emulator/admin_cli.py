@@ -19,7 +19,7 @@ _NODE_STATES = ("PREEMPTED", "TERMINATED", "GONE")
 
 @dataclass(frozen=True)
 class _Argument:
-    """What `add_argument` takes; the name of the flag is that of the client's parameter."""
+    """The arguments of `add_argument`; the flag has the name of the client's parameter."""
 
     flags: tuple[str, ...]
     options: dict[str, Any]

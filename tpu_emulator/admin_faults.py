@@ -12,7 +12,7 @@ class CallFaults(AdminChannel):
     """Arms faults.
 
     In all methods `method` is the name of an RPC such as `CreateNode`, `zone` a zone, `*` means
-    every one, and `caller` is a part of the caller's user agent (empty: of everybody). A fault
+    every one, and `caller` is a part of the caller's user agent (empty: every caller). A fault
     applies to the next `count` matches.
     """
 
@@ -134,8 +134,8 @@ class CallFaults(AdminChannel):
         """Makes the operations of the next calls fail.
 
         Without `after_effect` nothing happens: a deleted resource stays, a created node vanishes,
-        a created queued resource is FAILED. With it the effect comes, and only the operation
-        says that it failed.
+        a created queued resource is FAILED. With it the effect takes place, and only the operation
+        reports a failure.
         """
         self._call(
             "FailOperation", method=method, code=code, message=message, zone=zone,
@@ -149,9 +149,9 @@ class CallFaults(AdminChannel):
         self._call("SlowOperation", method=method, seconds=seconds, zone=zone, count=count)
 
     def stick_deleting(self, zone: str, *, seconds: float | None = None, count: int = 1) -> None:
-        """Keeps what the next calls delete in DELETING for so long; None: until `unstick`.
+        """Keeps resources deleted by the next calls DELETING for so long; None: until `unstick`.
 
-        Its VMs live on.
+        Their VMs keep running.
         """
         self._call("StickDeleting", zone=zone, seconds=seconds, count=count)
 
@@ -180,7 +180,7 @@ class CallFaults(AdminChannel):
         """Disturbs at random, the same way for the same seed, until `clear_faults`.
 
         Args:
-            seed: decides about everything; `chaos_plan` tells what it will be.
+            seed: determines everything; `chaos_plan` shows the events.
             zone: where; `*` for everywhere.
             mean_seconds: mean time between two events.
             kinds: only these, named as the commands of the command line; if empty all that the
@@ -215,6 +215,6 @@ class CallFaults(AdminChannel):
     def clear_faults(self, zone: str = "") -> int:
         """Disarms every fault, or those armed for one zone, and returns how many there were.
 
-        Deletions that are stuck (there) go on.
+        Deletions that are stuck (in that zone) continue.
         """
         return int(self._call("ClearFaults", zone=zone)["cleared"])

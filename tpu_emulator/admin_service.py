@@ -20,10 +20,10 @@ from tpu_emulator.vm import Vms
 
 
 class AdminService:
-    """What `AdminClient` calls. Every method returns a JSON object.
+    """The commands that `AdminClient` calls. Every method returns a JSON object.
 
     Raises:
-        ApiError: what the command answers instead.
+        ApiError: the error that the command answers with.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class AdminService:
         return {"changes": [row for row in rows if not name or row["name"] in known]}
 
     def bill(self) -> dict[str, Any]:
-        """What all nodes cost so far."""
+        """The cost of all nodes so far."""
         return bill(self._store, self._prices)
 
     def _worker(self, worker: WorkerRow, pids: dict[str, list[int]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The bill: what every node cost from READY until its VMs were gone, also those deleted since."""
+"""The bill: the cost of every node from READY until its VMs were gone, even if deleted since."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def prices(by_type: Mapping[str, str]) -> dict[str, float]:
     """The prices of the command line as numbers.
 
     Raises:
-        ValueError: an unknown accelerator type, or no price.
+        ValueError: an unknown accelerator type, or an invalid price.
     """
     result = {}
     for name, text in by_type.items():
@@ -37,7 +37,7 @@ def prices(by_type: Mapping[str, str]) -> dict[str, float]:
 
 
 def open_account(store: Store, node: Any, tier: str) -> None:
-    """Keeps what the bill says about a new node when it is gone; `tier` is how it was asked for."""
+    """Stores what the bill says of a new node, even after its deletion, including its tier."""
     description = {
         "accelerator_type": node.accelerator_type,
         "tier": tier,
@@ -48,7 +48,7 @@ def open_account(store: Store, node: Any, tier: str) -> None:
 
 
 def bill(store: Store, price_of: Mapping[str, float]) -> dict[str, Any]:
-    """One line per node that ever was, and the sums.
+    """One line per node that ever existed, and the sums.
 
     Args:
         store: the emulator's memory.
@@ -81,7 +81,7 @@ def bill(store: Store, price_of: Mapping[str, float]) -> dict[str, Any]:
 
 
 def _billed_seconds(store: Store) -> dict[int, tuple[float, bool]]:
-    """By life: seconds so far, and whether the clock still runs."""
+    """The billed seconds so far, by life, and whether the clock still runs."""
     total: dict[int, float] = {}
     since: dict[int, float] = {}
     for change in store.history.states():

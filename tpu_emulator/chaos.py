@@ -1,4 +1,4 @@
-"""Random disturbances by seed: an endless schedule of admin commands, the same for every seed."""
+"""Random disturbances: an endless schedule of admin commands, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _NODE_STATES = ("PREEMPTED", "TERMINATED", "GONE")
 
 @dataclass(frozen=True)
 class Event:
-    """One disturbance: an admin command `delay` seconds after the one before.
+    """One disturbance: an admin command `delay` seconds after the previous one.
 
-    A command that needs a node gets the one at the share `pick` (0 to 1) of those that there
-    are; without any it is left out.
+    A command that needs a node gets the one at the fraction `pick` (0 to 1) of the existing
+    nodes; if there are none, it is skipped.
     """
 
     delay: float
@@ -127,9 +127,9 @@ _EVERYWHERE: dict[str, tuple[str, Arguments]] = {
 }
 _ALL = _ON_NODES | _IN_ZONES | _EVERYWHERE
 KINDS = tuple(sorted((*_ON_NODES, *_IN_ZONES)))
-"""The kinds of disturbances unless others are chosen. All end by themselves."""
+"""The default kinds of disturbances. All end by themselves."""
 EXTRA_KINDS = tuple(_EVERYWHERE)
-"""Kinds that must be chosen by name, as they do not keep to a zone."""
+"""Kinds that must be chosen by name, because they affect all zones."""
 
 
 def event(seed: int, step: int, zone: str, mean_seconds: float, kinds: Collection[str]) -> Event:
@@ -149,7 +149,7 @@ def event(seed: int, step: int, zone: str, mean_seconds: float, kinds: Collectio
 
 
 class Chaos:
-    """Arms the schedule of a seed and does what it says when it is due."""
+    """Arms the schedule of a seed and runs its events when they are due."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class Chaos:
         """Arms a schedule, until it is cleared or `events` are over.
 
         Raises:
-            ApiError: INVALID_ARGUMENT for an unknown kind or zone, or a number without sense.
+            ApiError: INVALID_ARGUMENT for an unknown kind or zone, or an invalid number.
         """
         chosen = _checked(zone, mean_seconds, kinds, events)
         first = event(seed, 0, zone, mean_seconds, chosen)
@@ -197,17 +197,17 @@ class Chaos:
         }
 
     def next_event(self, fault: dict[str, Any]) -> None:
-        """Does the next event of a schedule if it is due, and plans the one after it."""
+        """Runs the next event of a schedule if it is due, and plans the following one."""
         details = fault["details"]
         now = time.time()
         if now < details["due"]:
             return
-        # An emulator that was away does not make up for what it missed.
+        # An emulator that was away does not catch up on missed events.
         due = max(details["due"], now - _LATE_SECONDS)
         seed, step, zone = details["seed"], details["step"], fault["zone"]
         schedule = (details["mean_seconds"], details["kinds"])
         following = event(seed, step + 1, zone, *schedule)
-        # Counted first: an event that fails must not come again and again.
+        # Counted first: an event that fails must not be repeated forever.
         self._faults.change(fault, step=step + 1, due=due + following.delay)
         self._faults.use_up(fault)
         self._do(event(seed, step, zone, *schedule), seed, step, zone)
@@ -227,7 +227,7 @@ class Chaos:
 def _checked(
     zone: str, mean_seconds: float, kinds: Collection[str], events: int | None
 ) -> list[str]:
-    """Checks what was asked for, and returns the kinds."""
+    """Checks the arguments, and returns the kinds."""
     check_zone(zone)
     unknown = sorted(set(kinds) - set(_ALL))
     if unknown:

@@ -22,7 +22,7 @@ class ApiError(Exception):
         return int(self.code.value[0])
 
     def as_arguments(self) -> dict[str, str]:
-        """What `api_error` builds it from again."""
+        """The arguments with which `api_error` builds the same error again."""
         return {"code": self.code.name, "message": self.message}
 
 

@@ -36,7 +36,7 @@ class FaultCommands:
     """One method per command, called with the JSON object that the client sent.
 
     Raises:
-        ApiError: INVALID_ARGUMENT for a method, zone, code or number that makes no sense.
+        ApiError: INVALID_ARGUMENT for an invalid method, zone, code or number.
     """
 
     def __init__(self, store: Store, faults: Faults, methods: Collection[str]) -> None:
@@ -193,7 +193,7 @@ class FaultCommands:
         return {}
 
     def unstick(self, *, zone: str) -> dict[str, Any]:
-        """Lets deletions go on, and disarms those to come."""
+        """Lets stuck deletions continue, and disarms the faults of future ones."""
         self._faults.disarm(kinds.STUCK, self._scope(ANY, zone))
         return {"hastened": self._hasten_deletions(zone)}
 
@@ -229,27 +229,27 @@ def check_zone(zone: str) -> None:
 
 
 def check_choice(what: str, value: str, allowed: Collection[str]) -> None:
-    """Checks that a word is one of those known."""
+    """Checks that a value is one of those allowed."""
     if value not in allowed:
         raise invalid_argument(f"unknown {what} {value!r}; known: {', '.join(allowed)}")
 
 
 def checked_count(count: int) -> int:
-    """The number of times that a fault strikes."""
+    """Checks and returns the number of times that a fault strikes."""
     if count < 1:
         raise invalid_argument(f"count {count}: must be at least 1")
     return count
 
 
 def checked_seconds(seconds: float) -> float:
-    """A duration."""
+    """Checks and returns a duration."""
     if seconds < 0:
         raise invalid_argument(f"seconds {seconds}: must not be negative")
     return seconds
 
 
 def checked_lag(seconds: float) -> float:
-    """A time back to which resources are known."""
+    """Checks and returns how far to look back, at most `MAX_LAG_SECONDS`."""
     if checked_seconds(seconds) > MAX_LAG_SECONDS:
         raise invalid_argument(f"seconds {seconds}: at most {MAX_LAG_SECONDS}")
     return seconds

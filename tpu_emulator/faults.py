@@ -1,9 +1,9 @@
-"""Faults that the admin service arms and the API methods meet.
+"""Faults that the admin service arms and that affect the API methods.
 
 Every fault survives a restart of the emulator, and is chosen by method, zone and caller, never by
-magic resource names. A new kind of fault is a constant here, an admin command that arms it, and
-one `take` at the place that it disturbs; or a handler, called when what it waits for is there: a
-time, a file, the next event.
+magic resource names. A new kind of fault needs a constant here, an admin command that arms it, and
+one `take` in the code that it disturbs; or a handler, which is called periodically and checks for
+its condition: a time, a file, the next event.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ QUOTA = "quota"
 FAIL_OPERATION = "fail-operation"
 """The operation fails and has no effect. Details: code, message."""
 FAIL_AFTER_EFFECT = "fail-operation-after-effect"
-"""The operation fails although its effect comes. Details: code, message."""
+"""The operation fails although its effect takes place. Details: code, message."""
 SLOW_OPERATION = "slow-operation"
 """The operation and its effect take longer. Details: wait."""
 STUCK = "stuck-deleting"
-"""A deletion stays DELETING. Details: wait, or None for ever."""
+"""A deletion stays DELETING. Details: wait, or None for no end."""
 STALE_LISTS = "stale-lists"
 """Lists show the past. Details: lag."""
 
 # Nodes. Scope: zone.
 PREEMPT_AFTER = "preempt-after"
-"""A node goes so long after it reached a state. Details: wait, since, node_state."""
+"""A node is preempted some time after it reached a state. Details: wait, since, node_state."""
 PREEMPT_WHEN_FILE = "preempt-when-file"
-"""A node goes when a file is there. Details: pattern, node_state."""
+"""A node is preempted when a file exists. Details: pattern, node_state."""
 WORKER = "worker"
 """One worker of a node breaks. Details: worker, fault, wait."""
 CHAOS = "chaos"
@@ -100,7 +100,7 @@ class Faults:
         share: float = 1.0,
         **details: Any,
     ) -> None:
-        """Makes matching calls, operations or nodes meet this fault.
+        """Makes this fault strike matching calls, operations or nodes.
 
         Args:
             kind: one of the constants above.
@@ -108,7 +108,7 @@ class Faults:
             count: how often it strikes; None for no limit.
             seconds: how long it stays armed; None for no limit.
             share: probability that a match is struck, decided by the detail `seed`.
-            details: what the place that it disturbs needs to know.
+            details: parameters for the code that it disturbs.
         """
         now = time.time()
         self._store.query(
@@ -127,7 +127,7 @@ class Faults:
         caller: str = "",
         accept: Callable[[dict[str, Any]], bool] = lambda _: True,
     ) -> dict[str, Any] | None:
-        """The details of the oldest fault of this kind that strikes, used up once, or None.
+        """The details of the oldest fault of this kind that strikes, or None; uses it up once.
 
         `tries` in the result counts the earlier matches.
 
@@ -136,7 +136,7 @@ class Faults:
             method: name of the RPC, where the kind has one.
             zone: where it happens.
             caller: the caller's user agent.
-            accept: says by its details whether a fault fits; it stays armed if not.
+            accept: whether a fault with these details applies; if not, it stays armed.
         """
         if not self._matching(kind, method, zone, caller):
             return None  # the usual case, without a transaction
@@ -158,7 +158,7 @@ class Faults:
         ]
 
     def use_up(self, fault: dict[str, Any]) -> None:
-        """Counts a strike of a fault of `of_kind`, whose place looks for it by itself."""
+        """Counts a strike of a fault that was found by `of_kind` instead of `take`."""
         with self._store.transaction():
             for row in self._store.query("SELECT * FROM faults WHERE id = ?", fault["id"]):
                 self._use_up(row)
@@ -186,7 +186,7 @@ class Faults:
 
         Args:
             kind: only this one; all if empty.
-            scope: only those armed for just this; `*` and the empty caller mean all.
+            scope: only those armed for exactly this; `*` and the empty caller mean all.
         """
         rows = self._store.query(
             "DELETE FROM faults WHERE ? IN ('', kind) AND ? IN ('*', method) "
@@ -231,11 +231,11 @@ class Watch:
         self._thread = threading.Thread(target=self._loop, name="watch", daemon=True)
 
     def start(self) -> None:
-        """Starts looking."""
+        """Starts polling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends when the look under way is over."""
+        """Stops after the poll in progress."""
         self._stopped.set()
         self._thread.join()
 
@@ -250,5 +250,5 @@ class Watch:
             self._handlers[fault["kind"]](fault)
         except ApiError as error:
             _log.info("%s: %s", fault["kind"], error.message)
-        except Exception:  # noqa: BLE001 - the other faults must go on
+        except Exception:  # noqa: BLE001 - the other faults must continue
             _log.exception("%s failed, again soon", fault["kind"])

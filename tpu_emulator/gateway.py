@@ -1,4 +1,4 @@
-"""The way every API call takes: recorded, disturbed by the armed faults, answered."""
+"""Handles every API call: records it, applies the armed faults, and answers it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Method:
 
 
 class Gateway(grpc.GenericRpcHandler):
-    """Every API call passes here: it is recorded, meets the armed faults, and is answered."""
+    """The handler of every API call: it is recorded, disturbed by armed faults, and answered."""
 
     def __init__(self, methods: dict[str, Method], store: Store, faults: Faults) -> None:
         self._methods = methods
@@ -127,7 +127,7 @@ def _error(failure: dict[str, Any]) -> ApiError:
 
 
 def _caller(context: grpc.ServicerContext) -> str:
-    """Who says to be calling; the client libraries put their user agent into the first header."""
+    """The caller's name for itself; client libraries put their user agent into the first header."""
     headers = dict(context.invocation_metadata())
     return str(headers.get("x-goog-api-client") or headers.get("user-agent", ""))
 
@@ -149,7 +149,7 @@ def _resource_name(request: Any) -> str:
 
 
 def _recorded(method: str, request: Any) -> str:
-    """The request as JSON; reads are too many and too dull to keep."""
+    """The request as JSON; empty for reads, which are too many to keep."""
     if method.startswith(("Get", "List")):
         return ""
     return json_format.MessageToJson(request, preserving_proto_field_name=True, indent=None)

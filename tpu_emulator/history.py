@@ -17,14 +17,14 @@ GONE = "GONE"
 
 
 class History:
-    """Written with every change of a resource, in the same transaction."""
+    """The record of earlier states, written in the same transaction as every change."""
 
     def __init__(self, query: Query) -> None:
         """Takes the function that runs a statement on the database."""
         self._query = query
 
     def note_body(self, name: str, collection: str, parent: str) -> None:
-        """Keeps what a resource is before it changes; NULL when it is not there yet."""
+        """Stores the body of a resource before it changes; NULL when it does not exist yet."""
         now = time.time()
         self._query(
             "INSERT INTO changes (at, name, collection, parent, before) "
@@ -67,7 +67,7 @@ class History:
         return bodies
 
     def bodies_since(self, when: float, collection: str, parent: str) -> dict[str, bytes]:
-        """The last known bodies of what a parent has, or had at any time since `when`.
+        """The last known bodies of resources that a parent has, or had at any time since `when`.
 
         Args:
             when: epoch seconds, within `MAX_LAG_SECONDS`.
@@ -95,7 +95,7 @@ class History:
         ]
 
     def reached(self, name: str, life: int, state: str) -> float | None:
-        """When a node first was in a state (epoch seconds); `life` tells it from namesakes."""
+        """When a node was first in a state (epoch seconds); `life` tells equal names apart."""
         rows = self._query(
             "SELECT at FROM history WHERE name = ? AND life = ? AND state = ? ORDER BY id LIMIT 1",
             name, life, state,

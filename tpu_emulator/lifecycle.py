@@ -1,8 +1,8 @@
 """Runs the transitions of both state machines and brings VMs back after a restart.
 
-Each change begins with a call inside the caller's transaction and goes on with transitions that
-the scheduler runs. Transitions are idempotent and look at the current state first: whatever was
-decided after they were planned wins.
+Each change begins with a call inside the caller's transaction and continues with transitions that
+the scheduler runs. Transitions are idempotent and check the current state first: any decision made
+after they were planned takes precedence.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _service_account(node: Any) -> dict[str, Any]:
 
 
 class MetadataServer:
-    """Serves one tree over HTTP on 127.0.0.1, read anew for every request."""
+    """Serves one tree over HTTP on 127.0.0.1, read again for every request."""
 
     def __init__(self, tree: Callable[[], Tree], port: int = 0) -> None:
         """Binds at once; port 0 picks a free one.
@@ -132,7 +132,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answers one request; every answer carries the header by which clients know a VM."""
+        """Answers one request; every answer carries the header by which clients recognize a VM."""
         url = urlsplit(self.path)
         if url.path == "/":
             self._send(Reply(200, "computeMetadata/\n"))
@@ -173,11 +173,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: the VMs poll."""
+        """Logs nothing, because the VMs poll."""
 
 
 def lookup(tree: Tree, path: str, *, recursive: bool) -> Reply:
-    """What a GET of this path answers.
+    """The reply to a GET of this path.
 
     Args:
         tree: as `document` returns it.

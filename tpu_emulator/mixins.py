@@ -19,7 +19,7 @@ class CatalogService:
     """Accelerator types, runtime versions and locations.
 
     Raises:
-        ApiError: what the call answers instead.
+        ApiError: the error that the call answers with.
     """
 
     def __init__(self, names: Names) -> None:
@@ -75,7 +75,7 @@ class OperationsService:
     """The long-running operations of a location.
 
     Raises:
-        ApiError: what the call answers instead.
+        ApiError: the error that the call answers with.
     """
 
     def __init__(self, store: Store, operations: Operations, names: Names) -> None:
@@ -99,20 +99,20 @@ class OperationsService:
         return operations_pb2.ListOperationsResponse(operations=found, next_page_token=token)
 
     def cancel_operation(self, request: Any) -> Any:
-        """Notes the wish to cancel; the operation goes on."""
+        """Records the request to cancel; the operation continues."""
         with self._store.transaction():
             self._operations.request_cancel(self.get_operation(request).name)
         return Empty()
 
     def delete_operation(self, request: Any) -> Any:
-        """Forgets the record of the operation, not its effect."""
+        """Deletes the record of the operation; its effect stays."""
         with self._store.transaction():
             self._store.operations.remove(self.get_operation(request).name)
         return Empty()
 
 
 def _refuse_filter(request: Any) -> None:
-    """A filter that is silently ignored would return wrong results."""
+    """Refuses a filter: silently ignoring it would return wrong results."""
     if request.filter:
         raise invalid_argument(f"filter {request.filter!r}: this emulator implements no filters")
 

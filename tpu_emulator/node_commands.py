@@ -1,4 +1,4 @@
-"""The admin commands that happen to nodes: now, later, or to the next one of a zone."""
+"""The admin commands that affect nodes: now, later, or the next one of a zone."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class NodeCommands:
     def preempt_when_file(
         self, *, zone: str, pattern: str, node_state: str, count: int
     ) -> dict[str, Any]:
-        """Arms a preemption at a file."""
+        """Arms a preemption that comes when a file exists."""
         check_choice("node state", node_state, OUTCOMES)
         check_zone(zone)
         if not pattern.startswith("/"):
@@ -114,7 +114,7 @@ class NodeCommands:
         return {}
 
     def vanish(self, *, node: str) -> dict[str, Any]:
-        """Plans that no trace is left of a node or a queued resource."""
+        """Plans the removal of every trace of a node or a queued resource."""
         with self._store.transaction():
             found = self._store.queued_resources.get(node) or self._find(node)
             self._lifecycle.queued_resources.vanish(found.name)
@@ -134,10 +134,10 @@ class NodeCommands:
         )  # fmt: skip
         return {}
 
-    # What the armed ones wait for
+    # Handlers of armed preemptions
 
     def preempt_if_due(self, fault: dict[str, Any]) -> None:
-        """Preempts the first node that is in the state for long enough."""
+        """Preempts the first node that reached the state long enough ago."""
         details = fault["details"]
         for node in self.nodes_in(fault["zone"]):
             reached = self._store.history.reached(node.name, node.id, details["since"])
@@ -147,14 +147,14 @@ class NodeCommands:
                 return self._strike(fault, node)
 
     def preempt_if_file(self, fault: dict[str, Any]) -> None:
-        """Preempts the oldest node when the file is there."""
+        """Preempts the oldest node when the file exists."""
         nodes = self.nodes_in(fault["zone"])
         if nodes and glob.glob(fault["details"]["pattern"], recursive=True):
             self._strike(fault, nodes[0])
 
     def nodes_in(self, zone: str) -> list[Any]:
         """The nodes of a zone (or `*`) that can be preempted, the oldest first."""
-        # One that vanishes keeps its state until its processes are gone.
+        # A node that is being removed keeps its state until its processes are gone.
         leaving = {
             name
             for transition in self._store.transitions()
@@ -177,7 +177,7 @@ class NodeCommands:
             self._faults.use_up(fault)
 
     def _find(self, name: str, states: tuple[NodeState, ...] = ()) -> Any:
-        """A node by full name, or by id when one zone only has it."""
+        """A node by full name, or by id when only one zone has it."""
         found = [
             node for node in self._store.nodes.all() if name in (node.name, split(node.name)[1])
         ]

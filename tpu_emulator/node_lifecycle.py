@@ -29,7 +29,7 @@ class NodeLifecycle(StateMachine):
         return self._begin("create", name, "abandon", delay, **refusal.error.as_arguments())
 
     def delete(self, node: Any) -> Any:
-        """Starts deleting the node; the last node of a queued resource suspends that."""
+        """Starts deleting the node; without its last node, the queued resource is suspended."""
         doomed = self._doomed("delete", node.name, self._config.delete_delay)
         if doomed is not None:
             return doomed
@@ -67,7 +67,7 @@ class NodeLifecycle(StateMachine):
         self._plan("reboot", node.name, 0.0)
 
     def announce_maintenance(self, node: Any, delay: float) -> None:
-        """Tells the VMs of maintenance, and restarts them `delay` seconds later."""
+        """Announces maintenance to the VMs, and restarts them `delay` seconds later."""
         self._vms.set_maintenance(node.name, announced=True)
         self._plan("maintain", node.name, delay)
 
@@ -105,7 +105,7 @@ class NodeLifecycle(StateMachine):
                 self._vms.kill_worker(name, worker)
 
     def run_maintain(self, name: str) -> None:
-        """READY to RESTARTING to READY: the VMs end in peace and boot in their folders."""
+        """READY to RESTARTING to READY: the VMs shut down properly and boot in their folders."""
         with self._store.transaction():
             node = self._node(name, *_MAINTAINED)
             if node is None:

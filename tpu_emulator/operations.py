@@ -61,7 +61,7 @@ class Operations:
         self._put(split(name)[0], operation, details)
 
     def request_cancel(self, name: str) -> None:
-        """Notes that someone asked to cancel; the operation goes on (cancelling is best effort)."""
+        """Records a request to cancel; the operation continues (canceling is best effort)."""
         operation = self._store.operations.get(name)
         if operation is not None and not operation.done:
             details = metadata_of(operation)

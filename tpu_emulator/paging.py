@@ -1,4 +1,4 @@
-"""Pages of list answers: the token is the last name of the page before, not readable by eye."""
+"""Pages of list answers: the token is the last name of the previous page, encoded."""
 
 from __future__ import annotations
 

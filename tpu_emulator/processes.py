@@ -14,7 +14,7 @@ import psutil
 VM_VARIABLE = "TPU_EMULATOR_VM"
 """Marks every process of a VM: `<zone>/<node id>/w<worker number>`."""
 STATE_VARIABLE = "TPU_EMULATOR_STATE_DIR"
-"""Tells the VMs of this emulator from those of another one on the same machine."""
+"""Distinguishes the VMs of this emulator from those of another one on the same machine."""
 
 _RESCAN_SECONDS = 0.5
 _POLL_SECONDS = 0.02
@@ -26,8 +26,8 @@ def find(state_dir: str, sessions: Mapping[int, str]) -> dict[str, list[psutil.P
     """The living processes of all VMs of one emulator, by VM marker.
 
     A process belongs to a VM when its environment carries the marker, when it is in the session
-    of the VM's startup script, or when its parent belongs. What escapes: a process that cleared
-    its environment, made its own session, and whose parent has exited.
+    of the VM's startup script, or when its parent belongs to the VM. Not found is a process that
+    cleared its environment, made its own session, and whose parent has exited.
 
     Args:
         state_dir: the emulator's state folder, the value of `STATE_VARIABLE`.
@@ -72,7 +72,7 @@ def terminate(
     """
     deadline = time.monotonic() + grace
     alive = scan()
-    # Once: what starts after it is cleaning up, and must be able to.
+    # Only once: processes that start afterwards are cleaning up, and must be able to.
     _signal(alive, signal.SIGTERM)
     while alive and time.monotonic() < deadline and not hurry.is_set():
         wait(alive, min(_RESCAN_SECONDS, deadline - time.monotonic()), hurry)
@@ -101,7 +101,7 @@ def freeze(scan: Callable[[], list[psutil.Process]], *, patience: float = 10.0) 
     """Sends SIGSTOP until two scans in a row find nothing that runs.
 
     Raises:
-        TimeoutError: something goes on running; names the pids.
+        TimeoutError: something keeps running; names the pids.
     """
     deadline = time.monotonic() + patience
     quiet_scans = 0
@@ -154,7 +154,7 @@ def wait(
 ) -> None:
     """Waits until all have ended, the seconds are over, or `hurry` is set.
 
-    Looks instead of waiting for the process: reaping a child here would take the exit code from
+    Polls instead of waiting for the process: reaping a child here would take the exit code from
     the thread that waits for it.
     """
     deadline = time.monotonic() + seconds

@@ -56,7 +56,7 @@ class QueueLifecycle(StateMachine):
         return self._begin_removal("reset", queued, "reset")
 
     def preempt(self, node: Any, outcome: str) -> None:
-        """Starts taking the node, and all of its queued resource, away from the user.
+        """Starts preempting the node and all nodes of its queued resource.
 
         Args:
             node: a node that has a VM or is getting one.
@@ -76,14 +76,14 @@ class QueueLifecycle(StateMachine):
         )  # fmt: skip
 
     def announce_preemption(self, node: Any, outcome: str, delay: float) -> None:
-        """Tells the VMs of a preemption that comes `delay` seconds later."""
+        """Announces a preemption to the VMs, and causes it `delay` seconds later."""
         queued = self._store.queued_resources.get(node.queued_resource)
         for victim in self._nodes_of(queued) if queued else [node]:
             self._vms.set_preempted(victim.name)
         self._plan("take_away", node.name, delay, outcome=outcome)
 
     def vanish(self, name: str) -> None:
-        """Plans that a node or queued resource, and all that belongs to it, is gone at once."""
+        """Plans the immediate removal of a node or queued resource and all that belongs to it."""
         node = self._store.nodes.get(name)
         self._plan("vanish", (node.queued_resource if node else "") or name, 0.0)
 
@@ -145,7 +145,7 @@ class QueueLifecycle(StateMachine):
             self._forget(name, [name, *(resources.node_names(queued) if queued else ())])
 
     def run_reset(self, name: str, operation: str) -> None:
-        """SUSPENDING to waiting, without the nodes of before."""
+        """SUSPENDING to waiting, without the previous nodes."""
         queued = self._queued(name, QueueState.SUSPENDING)
         if queued is None:
             return self._give_up(operation)
@@ -167,14 +167,14 @@ class QueueLifecycle(StateMachine):
                 self._plan("suspend", name, self._config.suspend_delay, initiator="SERVICE")
 
     def run_take_away(self, name: str, outcome: str) -> None:
-        """A preemption that was announced."""
+        """Starts a preemption that was announced."""
         with self._store.transaction():
             node = self._node(name, *PREEMPTIBLE)
             if node is not None:
                 self.preempt(node, outcome)
 
     def run_vanish(self, name: str) -> None:
-        """No trace is left of a queued resource and its nodes, or of a node without one."""
+        """Removes every trace of a queued resource and its nodes, or of a node without one."""
         queued = self._store.queued_resources.get(name)
         nodes = [node.name for node in self._nodes_of(queued)] if queued else [name]
         self._take_nodes_away(nodes, at_once=True)

@@ -109,7 +109,7 @@ def node_names(queued: Any) -> dict[str, Any]:
 
 
 def tier(node: Any, queued: Any = None) -> str:
-    """How a node was asked for: `spot`, `guaranteed`, `reserved`, `preemptible`, `on-demand`."""
+    """How a node was requested: `spot`, `guaranteed`, `reserved`, `preemptible`, `on-demand`."""
     if queued is not None:
         return str(queued.WhichOneof("tier") or "on-demand")
     scheduling = node.scheduling_config
@@ -128,7 +128,7 @@ def chips(node_names_and_specs: dict[str, Any]) -> dict[catalog.AcceleratorFamil
 
 
 def start_window(queued: Any) -> tuple[float, float | None]:
-    """Earliest and latest time (epoch seconds) at which nodes may be created; None is never."""
+    """Earliest and latest time (epoch seconds) at which nodes may be created; None: no limit."""
     policy, created = queued.queueing_policy, seconds(queued.create_time)
     match policy.WhichOneof("start_timing_constraints"):
         case "valid_until_duration":

@@ -1,4 +1,4 @@
-"""Lets the emulator crash and come back by itself: same process id, nothing else in memory."""
+"""Crashes and restarts the emulator by itself: it keeps the process id, but nothing in memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def commands() -> dict[str, Command]:
 
 
 def restart(*, seconds: float) -> dict[str, Any]:
-    """Plans the crash, so that this answer still goes out.
+    """Plans the crash for a moment later, so that this call is still answered.
 
     Raises:
         ApiError: INVALID_ARGUMENT for a negative duration.
@@ -45,7 +45,7 @@ def stay_away() -> None:
 
 def _run_again(away: float) -> None:
     _log.info("restarting, away for %s s", away)
-    # What stays open would keep clients waiting for answers that never come.
+    # Descriptors that stay open would keep clients waiting for answers that never come.
     highest, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     for descriptor in range(3, min(highest, _MAX_DESCRIPTORS)):
         with contextlib.suppress(OSError):

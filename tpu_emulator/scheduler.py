@@ -63,7 +63,7 @@ class Scheduler:
                     self._changed.wait(delay)
 
     def _dispatch(self) -> float:
-        """Submits what is due and returns the seconds until the next transition."""
+        """Submits the due transitions and returns the seconds until the next one."""
         now = time.time()
         for transition in self._store.transitions():
             if transition.serial in self._busy:
@@ -89,12 +89,12 @@ class Scheduler:
 
 
 class Clock:
-    """Every timestamp that the API answers with, and the deadlines of queueing policies."""
+    """The service's clock, for all timestamps of the API and deadlines of queueing policies."""
 
     def __init__(self, skew: float) -> None:
-        """Takes how many seconds it is fast; slow if negative."""
+        """Takes the seconds by which the clock is fast; slow if negative."""
         self._skew = skew
 
     def now(self) -> float:
-        """Seconds since the epoch, as the service believes."""
+        """Seconds since the epoch, by the service's clock."""
         return time.time() + self._skew

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 
 VERSION = 2
-"""Raised with every change of the tables; there is no conversion."""
+"""Incremented with every change of the tables; there is no conversion."""
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS resources (

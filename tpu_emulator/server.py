@@ -55,7 +55,7 @@ class Emulator:
         Raises:
             SocketError: the socket or a folder cannot be used, see `sockets`.
             StateError: another version of the emulator wrote the state folder.
-            ValueError: a price that is none.
+            ValueError: a price is invalid.
         """
         self._config = config
         self._locks = contextlib.ExitStack()
@@ -92,7 +92,7 @@ class Emulator:
         self._server.add_generic_rpc_handlers((admin.handlers(), self._gateway))
 
     def start(self) -> None:
-        """Recovers the VMs of before, then serves."""
+        """Recovers the VMs of the previous run, then serves."""
         self._lifecycle.recover()
         self._scheduler.start()
         self._watch.start()

@@ -34,7 +34,7 @@ class TpuService:
     """One method per RPC, from request message to response message.
 
     Raises:
-        ApiError: what the call answers instead.
+        ApiError: the error that the call answers with.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TpuService:
     # Queued resources
 
     def create_queued_resource(self, request: Any) -> Any:
-        """Queues a request; a known `request_id` returns the operation of before."""
+        """Queues a request; a known `request_id` returns the earlier operation."""
         location = self._names.location(request.parent)
         validation.check_id(request.queued_resource_id, "queued_resource_id")
         validation.check_request_id(request.request_id)
@@ -182,7 +182,7 @@ class TpuService:
         return found
 
     def _list(self, method: str, table: Table, request: Any) -> tuple[list[Any], str]:
-        """A page of a list, of the past if lists are armed to lag."""
+        """A page of a list, in its past state if a fault makes lists stale."""
         location = self._names.location(request.parent)
         stale = self._faults.take(STALE_LISTS, method=method, zone=location.zone)
         if stale is None:
@@ -190,7 +190,7 @@ class TpuService:
         return paging.page_of_list(table.at(time.time() - stale["lag"], str(location)), request)
 
     def _replay(self, request_id: str, method: str, target: str) -> Any | None:
-        """The operation of an earlier call with this request id, also when all is over since."""
+        """The operation of an earlier call with this request id, even if it has ended since."""
         earlier = self._store.replayed(request_id, method) if request_id else None
         if earlier is None:
             return None
@@ -205,7 +205,7 @@ class TpuService:
             self._store.remember_request(request_id, method, target, operation.name)
 
     def _check_node_names_free(self, node_names: Iterable[str]) -> None:
-        """A node name is taken by a node, and by every undeleted request that asks for it."""
+        """Refuses a name that a node has, or that any undeleted request asks for."""
         claimed = {
             name: queued.name
             for queued in self._store.queued_resources.all()
@@ -216,7 +216,7 @@ class TpuService:
                 raise already_exists(name)
 
     def _check_quota(self, location: Location, wanted: dict[str, Any]) -> None:
-        """Refuses more chips than the armed quota; whatever is not deleted counts."""
+        """Refuses more chips than the armed quota; everything that is not deleted counts."""
         for fault in self._faults.of_kind(QUOTA, location.zone):
             limit = fault["details"]
             used = self._used(location, limit["lag"])
@@ -225,7 +225,7 @@ class TpuService:
                     raise quota_exceeded(location.zone, family.name, limit["chips"])
 
     def _used(self, location: Location, lag: float) -> dict[Any, int]:
-        """The chips that count by family: of what is there, or was less than `lag` seconds ago."""
+        """The chips that count, by family: of resources that exist or did `lag` seconds ago."""
         since, parent = time.time() - lag, str(location)
         specs = {node.name: node for node in self._store.nodes.since(since, parent)}
         for queued in self._store.queued_resources.since(since, parent):
@@ -233,7 +233,7 @@ class TpuService:
         return resources.chips(specs)
 
     def _refusal(self, method: str, location: Location) -> Refusal | None:
-        """How the create is armed to fail, which this uses up, or None."""
+        """The armed failure of the create, which this uses up, or None."""
         failure = self._faults.take(FAIL_OPERATION, method=method, zone=location.zone)
         if failure is not None:
             return Refusal("lro", api_error(failure["code"], failure["message"]))

@@ -1,6 +1,6 @@
 """Folders, locks and the socket: only the user who runs the emulator may reach it.
 
-The emulator executes the startup scripts it is sent, so whoever can connect can run programs.
+The emulator executes the startup scripts it is sent, so any user who can connect can run programs.
 """
 
 from __future__ import annotations

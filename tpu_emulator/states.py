@@ -1,4 +1,4 @@
-"""What both state machines, of nodes and of queued resources, are built from."""
+"""The common base of both state machines, of nodes and of queued resources."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StateMachine:
         return sum(_FOR_EVER if wait is None else wait for wait in waits)
 
     def run_fail_operation(self, _: str, operation: str, code: str, message: str) -> None:
-        """The end of an operation that has no effect."""
+        """Ends an operation that fails without an effect."""
         self._operations.finish(operation, error=api_error(code, message))
 
     def _plan(self, action: str, target: str, delay: float, **arguments: Any) -> None:
@@ -74,7 +74,7 @@ class StateMachine:
         self._store.schedule(action, target, serial=serial, delay=delay, **arguments)
 
     def _forget(self, serial: str, names: Iterable[str]) -> None:
-        """Drops what was planned for resources that are gone, and ends their operations."""
+        """Drops the planned transitions of resources that are gone, and ends their operations."""
         self._store.drop_transitions(serial)
         names = set(names)
         for operation in self._store.operations.all():
@@ -119,7 +119,7 @@ class StateMachine:
         return node
 
     def _mark_dead_workers(self, node: Any) -> None:
-        """Workers of this node that are armed never to boot."""
+        """Marks the workers of this node that a fault keeps from ever booting."""
         for fault in self._worker_faults(node, (NO_BOOT,)):
             self._vms.add_dead_worker(node.name, fault["worker"])
 

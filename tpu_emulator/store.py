@@ -24,7 +24,7 @@ class Table:
     def __init__(
         self, store: Store, collection: str, message: Any, history: History | None = None
     ) -> None:
-        """Takes the class of its messages, and who keeps what they were before."""
+        """Takes the class of its messages, and the history of their earlier states."""
         self._store = store
         self._collection = collection
         self._message = message
@@ -170,7 +170,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing; a nested one joins the outer one. No other thread sees a half of it."""
+        """All or nothing; a nested one joins the outer one. No other thread sees a part of it."""
         with self._lock:
             if self._depth == 0:
                 self._db.execute("BEGIN IMMEDIATE")
@@ -250,13 +250,13 @@ class Store:
         self.query("DELETE FROM transitions WHERE serial = ?", serial)
 
     def postpone_transition(self, transition_id: int, delay: float) -> None:
-        """Plans a transition that failed again."""
+        """Reschedules a transition that failed."""
         self.query(
             "UPDATE transitions SET due = ? WHERE id = ?", time.time() + delay, transition_id
         )
 
     def hasten_transitions(self, actions: Iterable[str], target_part: str) -> int:
-        """Makes planned actions on targets with this in their names due now; returns how many."""
+        """Makes actions on targets with `target_part` in their names due now; returns how many."""
         rows = self.query(
             "UPDATE transitions SET due = ? WHERE action IN (SELECT value FROM json_each(?)) "
             "AND instr(target, ?) > 0 RETURNING id",
@@ -287,7 +287,7 @@ class Store:
         self.query("DELETE FROM workers WHERE node = ?", node)
 
     def set_worker_dead(self, marker: str) -> None:
-        """Notes that the host is broken."""
+        """Records that the host is broken."""
         self.query("UPDATE workers SET dead = 1 WHERE marker = ?", marker)
 
     def set_worker_flag(self, node: str, flag: str, *, on: bool) -> None:
@@ -296,7 +296,7 @@ class Store:
         self.query(f"UPDATE workers SET {flag} = ? WHERE node = ?", on, node)  # noqa: S608
 
     def set_worker_exit(self, marker: str, pid: int, exit_code: int) -> None:
-        """Notes how the startup script of this very process ended."""
+        """Records the exit code of the startup script that ran as this process."""
         self.query(
             "UPDATE workers SET exit_code = ? WHERE marker = ? AND pid = ?", exit_code, marker, pid
         )

@@ -95,7 +95,7 @@ class RunningEmulator:
             self.process.wait(_STOP_SECONDS)
 
     def kill(self) -> None:
-        """Kills it with SIGKILL: the VMs live on, as in a crash."""
+        """Kills it with SIGKILL: the VMs keep running, as in a crash."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()

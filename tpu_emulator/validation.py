@@ -1,6 +1,6 @@
 """What a create or update request must satisfy before anything happens.
 
-Where the behavior of the real service is not known, the stricter reading is taken.
+Where the behavior of the real service is unknown, the stricter interpretation applies.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ class Vms:
         self._state_dir = str(config.state_dir)
         self._servers: dict[str, MetadataServer] = {}
         self.hurry = threading.Event()
-        """Set when the emulator stops: nobody waits for a grace period any more."""
+        """Set when the emulator stops: grace periods are cut short."""
 
     def boot(self, node: Any) -> None:
-        """Runs the startup script on every worker, in its folder of before if there is one."""
+        """Runs the startup script on every worker, in its previous folder if there is one."""
         processes.kill(lambda: self._of_nodes([node.name]))
         known = {row.number: row for row in self._store.workers(node.name)}
         for number in range(catalog.ACCELERATOR_TYPES[node.accelerator_type].workers):
@@ -53,7 +53,7 @@ class Vms:
             self._start_script(node, row)
 
     def recover(self, node: Any) -> None:
-        """After a restart of the emulator: adopts what still runs, boots what does not."""
+        """After a restart of the emulator: adopts the node if all its VMs run, else reboots it."""
         rows = [row for row in self._store.workers(node.name) if not row.dead]
         alive = self._scan()
         try:
@@ -91,11 +91,11 @@ class Vms:
         processes.kill(lambda: self._of_nodes(node_names))
 
     def add_dead_worker(self, node_name: str, number: int) -> None:
-        """Makes a worker of a new node one that never boots."""
+        """Marks a worker of a new node as one that never boots."""
         self._store.put_worker(WorkerRow(_marker(node_name, number), node_name, number, dead=True))
 
     def kill_worker(self, node_name: str, number: int) -> None:
-        """One host dies; no reboot of the node brings it back."""
+        """Kills one host; no reboot of the node brings it back."""
         marker = _marker(node_name, number)
         self._store.set_worker_dead(marker)
         processes.kill(lambda: self._scan().get(marker, []))
@@ -106,7 +106,7 @@ class Vms:
         processes.freeze(lambda: self._scan().get(marker, []))
 
     def remove(self, node_name: str) -> None:
-        """Forgets the workers of a node that is shut down; of their folders the log is kept."""
+        """Removes the workers of a node that is shut down and their folders, but keeps the logs."""
         for row in self._store.workers(node_name):
             server = self._servers.pop(row.marker, None)
             if server:
@@ -133,7 +133,7 @@ class Vms:
             self._store.put_worker(row)
 
     def close(self) -> None:
-        """Stops the metadata servers; the processes go on."""
+        """Stops the metadata servers; the processes keep running."""
         for server in self._servers.values():
             server.close()
         self._servers.clear()
@@ -155,7 +155,7 @@ class Vms:
         sessions = {
             row.pid: row.marker
             for row in self._store.workers()
-            # A reused pid must not make a stranger's session ours.
+            # A reused pid must not make an unrelated session ours.
             if row.pid
             and (processes.is_same_process(row.pid, row.started) or not psutil.pid_exists(row.pid))
         }
@@ -175,7 +175,7 @@ class Vms:
             return
 
         def tree() -> metadata.Tree:
-            # Read anew each time: UpdateNode and preemption must be visible at once.
+            # Read again each time: UpdateNode and preemption must be visible at once.
             node = self._store.nodes.get(row.node)
             current = {other.marker: other for other in self._store.workers(row.node)}
             if node is None or row.marker not in current:
@@ -220,7 +220,7 @@ class Vms:
 
     def _note_exit(self, row: WorkerRow, wait: Any) -> None:
         code = wait()
-        # The database is closed and the folder gone when the emulator or the node was faster.
+        # The database is closed, or the folder gone, when the emulator or the node ended first.
         with contextlib.suppress(sqlite3.ProgrammingError):
             self._store.set_worker_exit(row.marker, row.pid, code)
         with contextlib.suppress(OSError), self._serial_log(row) as log:

@@ -1,4 +1,4 @@
-"""Lists and reaps TPUs of one owner without Airflow, such as from cron, and says what they cost.
+"""Lists and reaps TPUs of one owner without Airflow, such as from cron, and reports their cost.
 
 python -m tpu_lifecycle list
 python -m tpu_lifecycle reap --once --dry-run --store gs://my-bucket/store --project my-project
@@ -6,7 +6,7 @@ python -m tpu_lifecycle reap-foreign NAME --zone ZONE
 python -m tpu_lifecycle reaper-status --max-age-minutes 30
 python -m tpu_lifecycle spending --since 2026-01-01
 
-Where Airflow's settings are, store, owner, project and address of the service are known.
+Airflow's settings, if present, give the defaults of store, owner, project and service address.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REFUSALS = (TpuError, NotReapedError, OSError, FormatError, GoogleAuthError, Go
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; 0 when all went well, 1 when something could not be looked at or deleted."""
+    """Run a command; return 0 on success, 1 when something could not be read or deleted."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     return _commands().run(argv, *_REFUSALS)
 
@@ -111,7 +111,7 @@ def _day(text: str) -> datetime:
 
 
 def _project(arguments: argparse.Namespace) -> str:
-    """Return the project that is named, or else the only one that the store knows of.
+    """Return the given project, or else the only one that the store knows of.
 
     :raises NotReapedError: there is none, or there are several.
     """

@@ -1,1 +1,1 @@
-"""Which parts of a store can go, and their removal."""
+"""Finds the parts of a store that can be removed, and removes them."""

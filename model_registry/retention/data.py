@@ -1,4 +1,4 @@
-"""Which prepared data stay, from manifests down to signatures, and which code."""
+"""Decides which prepared data stay, from manifests down to signatures, and which code."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from pipeline_store.formats import (
 
 
 class DataNeeds:
-    """Keeps what manifests name that stay, and the newest of each partition.
+    """Keeps the newest manifests of each partition, and the data that kept manifests name.
 
-    :param plans: of pretraining runs; what they trained on stays as a record.
+    :param plans: of pretraining runs; manifests that they trained on stay as records.
     """
 
     def __init__(self, keeper: Keeper, plans: Collection[RunPlan]) -> None:
@@ -31,7 +31,7 @@ class DataNeeds:
         self._manifests: dict[str, PartitionManifest] = {}
 
     def keep(self) -> None:
-        """Keep manifests, shards and signatures; then the code of TPUs that may be there."""
+        """Keep manifests, shards and signatures; then the code of TPUs that may exist."""
         self._partitions()
         self._shards()
         self._bundles()
@@ -49,7 +49,7 @@ class DataNeeds:
                 self._needs.indexes.add(uris.join(path.rpartition("/")[0], index.data.path))
 
     def _partition(self, files: PartitionFiles) -> None:
-        """Keep the newest manifest, the newest of each kind in use, and all that are young."""
+        """Keep the newest manifest, the newest for each hash of settings in use, and young ones."""
         seen: set[str] = set()
         newest_first = sorted(files.manifests.items(), key=lambda it: it[1].modified, reverse=True)
         for place, (path, details) in enumerate(newest_first):
@@ -64,7 +64,7 @@ class DataNeeds:
                 self._keeper.keep_manifest(path, manifest)
 
     def _shards(self) -> None:
-        """Read the shards that stay: they say which signatures and decisions do."""
+        """Read the shards that stay: they name the signatures and decisions that stay."""
         paths = [path for key in self._needs.shards if (path := _shard(key)) in self._survey.files]
         kinds = {Kind.SIGNATURE, Kind.DECISION}
         inputs = set()
@@ -78,7 +78,7 @@ class DataNeeds:
                 self._needs.signatures |= {path, f"signatures/{file.data.path}"}
 
     def _bundles(self) -> None:
-        """Keep the code of every TPU that may still be there, and the code used last."""
+        """Keep the code of every TPU that may still exist, and the code used last."""
         paths = [path for path in self._survey.files if path.endswith("/reservation.json")]
         found = self._keeper.read_all(Reservation, paths, {Kind.BUNDLE})
         for path, reservation in found.items():

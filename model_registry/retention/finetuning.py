@@ -1,4 +1,4 @@
-"""What fine-tuning runs need, and the classifiers that stay when they have ended."""
+"""Keeps what fine-tuning runs need, and the classifiers that stay after they end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FinetuningNeeds:
 
     def unfinished_run(self, key: str) -> None:
         """Keep what a fine-tuning run could be about to put into its plan."""
-        # A further TPU's folder has no plan of its own: it is that of its run.
+        # A further TPU's folder has no plan of its own: its run's plan counts.
         if key in self._plans or self._is_rental(key):
             return
         self._needs.block({Kind.TASK}, f"run {key} may be preparing tasks")
@@ -74,12 +74,12 @@ class FinetuningNeeds:
                 self._needs.tasks.add((task, uri.split("/")[-2]))
 
     def keep_newest(self) -> None:
-        """Keep the classifiers that were trained last, of each lineage and task, and exports."""
+        """Keep the newest classifiers of each lineage and task, and all fine-tuning exports."""
         ended = [
             (self._survey.files[path].modified, key)
             for key in self._plans
             if (path := f"runs/{key}/training_summary.json") in self._survey.files
-            # Else it has used those of another run.
+            # Otherwise it has used the classifiers of another run.
             if any(is_run_bytes(file) for file in self._survey.runs[key])
         ]
         known: set[tuple[str, str]] = set()
@@ -89,13 +89,13 @@ class FinetuningNeeds:
             known |= {(plan.lineage_id, task) for task in newest}
             if newest:
                 self._keep_classifiers(key, f"run {key} has the newest classifiers", newest)
-        # They are not copied into a version, as those of a pretraining run are.
+        # They are not copied into a version, unlike those of a pretraining run.
         self._needs.exports |= {*self._plans}
 
     def keep_children(self) -> None:
-        """Keep the smaller models of classifiers that stay, and of versions that do.
+        """Keep the smaller models of classifiers and versions that stay.
 
-        Last of what needs versions: a rollback to any of them makes its children current again.
+        After all kept versions are known: a rollback to any of them makes its children current.
         """
         versions = {version for (_, version), reasons in self._needs.versions.items() if reasons}
         paths = [

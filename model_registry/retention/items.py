@@ -1,4 +1,4 @@
-"""What of a store can go: everything old that nothing needs, each thing with its commit first."""
+"""Finds what can be removed from a store: everything old that nothing needs, commits first."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CHILD = re.compile(r"(runs/[^/]+/children/[^/]+/(?!student_training/)[^/]+)/.+"
 
 @dataclass(frozen=True)
 class Item:
-    """One thing that can go as a whole.
+    """One thing that can be removed as a whole.
 
-    ``commits`` are removed one after the other before anything else: what is left is trusted by
-    nobody and goes with a later pass, should this one be killed. Paths are relative to the root.
+    ``commits`` are removed one by one before anything else: if the pass is killed, no reader trusts
+    the rest, and a later pass removes it. Paths are relative to the root.
     """
 
     kind: Kind
@@ -39,7 +39,7 @@ class Item:
 
 
 def find_items(survey: Survey, needs: Needs, policy: RetentionPolicy) -> list[Item]:
-    """Return what can go, in the order of removal."""
+    """Return what can be removed, in the order of removal."""
     finder = _Finder(survey, needs, policy)
     found = chain(
         finder.versions(),
@@ -78,7 +78,7 @@ class _Finder:
 
     def runs(self) -> Iterator[Item]:
         for key, files in self._survey.runs.items():
-            # A folder without outcome is of a run that goes on, or of one made by hand.
+            # A folder without an outcome belongs to a run in progress, or was made by hand.
             if key in self._needs.open_runs or f"runs/{key}/outcome.json" not in files:
                 continue
             if newest(files.values()) >= self._cutoff:
@@ -86,7 +86,7 @@ class _Finder:
             large = {path: found for path, found in files.items() if is_run_bytes(path)}
             training = _below(large, f"runs/{key}/training/")
             commits = [path for path in training if path.startswith(f"runs/{key}/training/check")]
-            # The newest last: a trainer that looks in between goes on from an earlier one.
+            # The newest last: a trainer that reads in between still finds the newest checkpoint.
             if training and key not in self._needs.trainings:
                 yield from self._old(Kind.TRAINING, key, "it ended", sorted(commits), training)
             for folder in sorted({found[1] for path in large if (found := _TRIAL.match(path))}):
@@ -110,10 +110,10 @@ class _Finder:
         yield from self._old(Kind.TRIAL, f"{key}/{name}", why, sorted(commits), training)
 
     def _children(self, key: str, files: Files) -> Iterator[Item]:
-        """Yield the smaller models of a run's classifiers; what was measured of them stays."""
+        """Yield the smaller models of a run's classifiers; their measurements stay."""
         for folder in sorted({found[1] for path in files if (found := _CHILD.match(path))}):
             inside, commit = _below(files, f"{folder}/"), f"{folder}/child.json"
-            # A refused one is a record and no more.
+            # A refused one consists of its record only.
             if folder in self._needs.children or inside.keys() == {commit}:
                 continue
             why = "a newer run has classifiers of its task, and its version is no rollback target"
@@ -192,7 +192,7 @@ class _Finder:
                 )
         for path, found in self._survey.scratch.items():
             yield from self._old(Kind.SCRATCH, path, "left by a killed job", [], {path: found})
-        # They are in use for as long as one file is copied, and a full disk needs their room.
+        # They are in use only while one file is copied, and a full disk needs their space.
         cutoff = self._survey.taken - LEAST_AGE
         for path, found in self._survey.leftovers.items():
             if found.modified < cutoff:
@@ -201,7 +201,7 @@ class _Finder:
     def _old(
         self, kind: Kind, name: str, why: str, commits: Iterable[str], files: Files
     ) -> Iterator[Item]:
-        """Yield the item unless anything of it is young."""
+        """Yield the item unless any part of it is young."""
         if newest(files.values()) >= self._cutoff:
             return
         first = tuple(path for path in commits if path in files)

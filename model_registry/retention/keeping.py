@@ -1,6 +1,6 @@
-"""What retention keeps, and how it finds it: in records that are read, never by a guess.
+"""Finds what retention keeps: from records that are read, never by a guess.
 
-Where a record cannot be read, whatever it could name stays, and the report says which record it is.
+If a record cannot be read, everything that it could name stays, and the report names the record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Found = TypeVar("Found")
 
 @dataclass
 class Needs:
-    """What must stay, with the reasons; ``blocked`` says of which kinds nothing may go, and why."""
+    """What must stay, and why; of the kinds in ``blocked`` nothing may be removed."""
 
     open_runs: dict[str, str] = field(default_factory=dict)
     versions: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
@@ -53,7 +53,7 @@ class Needs:
     records_only: set[str] = field(default_factory=set)
     """Manifests that stay without their shards, as a record of what was trained on."""
     indexes: set[str] = field(default_factory=set)
-    """What the manifests that stay know of documents, by path."""
+    """Duplicate indexes of the manifests that stay, by path."""
     shards: dict[str, ShardManifest | None] = field(default_factory=dict)
     signatures: set[str] = field(default_factory=set)
     decisions: set[str] = field(default_factory=set)
@@ -61,7 +61,7 @@ class Needs:
     blocked: dict[Kind, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def block(self, kinds: Iterable[Kind], reason: str) -> None:
-        """Let nothing of some kinds go, nor what such things name."""
+        """Keep everything of some kinds, and everything that things of these kinds name."""
         for kind in and_what_they_name(kinds):
             if reason not in self.blocked[kind]:
                 self.blocked[kind].append(reason)
@@ -70,7 +70,7 @@ class Needs:
 class Keeper:
     """Reads records of a store and notes what must stay because of them.
 
-    :ivar cutoff: what was written since then stays.
+    :ivar cutoff: objects written since then stay.
     :ivar settings_in_use: hashes of the data settings of runs and versions that stay.
     """
 
@@ -88,13 +88,13 @@ class Keeper:
         return self.survey.files
 
     def read(self, kind: type[File], path: str, could_name: Iterable[Kind]) -> File | None:
-        """Read a record of the survey; one that cannot be read keeps what it could name."""
+        """Read a record of the survey; if it cannot be read, keep everything it could name."""
         return self._try(path, could_name, lambda: kind.load(self.survey.uri(path)))
 
     def read_all(
         self, kind: type[File], paths: Iterable[str], could_name: Iterable[Kind]
     ) -> dict[str, File]:
-        """Read records at once; return those that can be read, by path."""
+        """Read records in parallel; return those that can be read, by path."""
         wanted = sorted(paths)
         with ThreadPoolExecutor(_PARALLEL_READS) as pool:
             found = pool.map(lambda path: self.read(kind, path, could_name), wanted)
@@ -126,7 +126,7 @@ class Keeper:
         return newest(files) < self.cutoff
 
     def need_version(self, version_id: str, reason: str) -> None:
-        """Keep a version, in whatever lineage it is."""
+        """Keep a version, in any lineage."""
         for lineage, known in self.survey.versions:
             if known == version_id and reason not in self.needs.versions[lineage, known]:
                 self.needs.versions[lineage, known].append(reason)

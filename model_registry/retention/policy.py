@@ -1,4 +1,4 @@
-"""What retention is about: how long things are kept, and the kinds of things that can go."""
+"""The retention policy: how long things are kept, and the kinds of things that can be removed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline_store.layout import LineageLayout, VersionLayout
 
 
 def describe_pruned(lineage: LineageLayout, version_id: str, reason: str) -> PrunedVersion:
-    """Return what is to stay of a version that is about to be removed.
+    """Return the record that stays of a version that is about to be removed.
 
     :raises FileNotFoundError: its plan or a manifest is missing.
     :raises FormatError: one of its records is damaged.
@@ -34,7 +34,7 @@ def describe_pruned(lineage: LineageLayout, version_id: str, reason: str) -> Pru
 
 
 def pruned_versions(lineage: LineageLayout) -> dict[str, PrunedVersion]:
-    """Return what is left of every removed version, by version id.
+    """Return the records of all removed versions, by version id.
 
     :raises FormatError: a record is damaged.
     """
@@ -45,28 +45,28 @@ def pruned_versions(lineage: LineageLayout) -> dict[str, PrunedVersion]:
 
 
 LEAST_AGE = timedelta(days=2)
-"""The margin for what no record says yet: a job that is writing, a run that is about to name."""
+"""Margin for uses that no record shows yet: a job that is writing, a run that has yet to name."""
 
 ALERT_AGE = timedelta(days=30)
-"""Of alerts: longer than they are delivered again, so that a removed one is not raised anew."""
+"""Least age of alerts: longer than their redelivery, so that a removed one is not raised again."""
 
 
 MOST_JUMP = timedelta(days=1)
-"""Between the store's clock and its newest record. With more, a clock may be wrong, and all old."""
+"""Between the store's clock and its newest object. With more, a clock may be wrong, and all old."""
 
 MOST_VERSIONS = 0.5
-"""Share of the model versions that may go in one pass without a person who has confirmed it."""
+"""Share of the model versions that one pass may remove without a person's confirmation."""
 
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """How much is kept besides what is needed.
+    """Rules for how much is kept besides what is needed.
 
     :param keep_versions: nearest ancestors of the model in use, and newest versions of a lineage,
         that stay as targets of a rollback.
     :param older_than: nothing that was written within this time is touched.
     :param pinned: model versions and training folders of runs that stay, by URI.
-    :param confirmed: a person has looked at what would go, so that doubts stop nothing.
+    :param confirmed: a person has checked what would be removed, so that doubts stop nothing.
     """
 
     keep_versions: int = 5
@@ -75,9 +75,9 @@ class RetentionPolicy:
     confirmed: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what would not be safe.
+        """Refuse an unsafe policy.
 
-        :raises ValueError: no version is kept, or things are too young.
+        :raises ValueError: no version would be kept, or too young things removed.
         """
         if self.keep_versions < 1:
             raise ValueError(
@@ -92,9 +92,9 @@ class RetentionPolicy:
 
 
 class Kind(StrEnum):
-    """A kind of thing that can go, in the order of removal: what names before what is named.
+    """A kind of thing that can be removed, in the order of removal: referrers before referents.
 
-    What nothing names comes first: of a version a record is kept, for which there has to be room.
+    Kinds that nothing names come first: a removed version leaves a record, which needs space.
     """
 
     SCRATCH = "scratch files"
@@ -113,7 +113,7 @@ class Kind(StrEnum):
 
 
 _NAMES_NEXT = {
-    # Children stay with the version or the classifier that they are made of.
+    # Children stay with the version or the classifier that they are made from.
     Kind.TRIAL: {Kind.CHILD},
     Kind.VERSION: {Kind.MANIFEST, Kind.CHILD},
     Kind.MANIFEST: {Kind.SHARD},
@@ -122,7 +122,7 @@ _NAMES_NEXT = {
 
 
 def and_what_they_name(kinds: Iterable[Kind]) -> set[Kind]:
-    """Return kinds with all that things of these kinds name: who cannot tell one, cannot others."""
+    """Return kinds and those that they name, directly or not: if one is unknown, so are these."""
     found, new = set[Kind](), set(kinds)
     while new:
         found |= new

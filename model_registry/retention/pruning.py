@@ -1,7 +1,7 @@
-"""Retention: removes what is old and needed by nobody, and nothing else.
+"""Retention: removes what is old and no longer needed, and nothing else.
 
-:func:`plan` says what would go and why the rest stays; :func:`prune` removes it. Both can be
-repeated at any time, also after having been killed.
+:func:`plan` says what would be removed and why the rest stays; :func:`prune` removes it. Both can
+be repeated at any time, also after having been killed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["Kind", "PrunePlan", "PruneReport", "RetentionPolicy", "plan", "prune
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What can go, and why the rest stays.
+    """What can be removed, and why the rest stays.
 
     ``kept_versions``: reasons by ``lineage/version``. ``running``: reasons by run key. ``blocked``:
-    kinds of which nothing goes for now, with the reasons. ``unknown``: objects, by path, that no
-    part of the project writes; they are never removed. ``doubts``: why nothing goes before a person
-    has confirmed it.
+    kinds of which nothing is removed for now, with the reasons. ``unknown``: objects, by path, that
+    no part of the project writes; they are never removed. ``doubts``: why nothing is removed before
+    a person has confirmed it.
     """
 
     items: list[Item]
@@ -47,20 +47,20 @@ class PrunePlan:
     doubts: list[str] = field(default_factory=list)
 
     def totals(self) -> dict[Kind, tuple[int, int]]:
-        """Return the number of things that can go and their bytes, by kind."""
+        """Return the number of things that can be removed and their bytes, by kind."""
         return _totals(self.items)
 
 
 @dataclass(frozen=True)
 class PruneReport:
-    """What :func:`prune` did: ``left`` has what came into use since it was planned."""
+    """Result of :func:`prune`; ``left`` has what was planned but not removed, and why."""
 
     plan: PrunePlan
     removed: list[Item] = field(default_factory=list)
     left: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return the report as plain JSON values."""
         plan = self.plan
         return {
             "can_go": _json_totals(plan.items),
@@ -92,7 +92,7 @@ def _json_totals(items: list[Item]) -> dict[str, dict[str, int]]:
 
 
 def plan(store: StoreLayout, policy: RetentionPolicy) -> PrunePlan:
-    """Look at a store and say what can go. Changes nothing."""
+    """Survey a store and return what can be removed. Changes nothing."""
     found = survey(store)
     needs = _find_needs(store, found, policy)
     items = find_items(found, needs, policy)
@@ -111,7 +111,7 @@ def plan(store: StoreLayout, policy: RetentionPolicy) -> PrunePlan:
 
 
 def _doubts(found: Survey, items: list[Item], policy: RetentionPolicy) -> Iterator[str]:
-    """Yield why things may look old or unused that are not, if anything says so."""
+    """Yield reasons to suspect that things only look old or unused."""
     if found.files and items:
         newest = max(details.modified for details in found.files.values())
         if abs(found.taken - newest) > MOST_JUMP:
@@ -130,11 +130,11 @@ def _doubts(found: Survey, items: list[Item], policy: RetentionPolicy) -> Iterat
 
 
 def _silences(found: Survey, items: list[Item], policy: RetentionPolicy) -> Iterator[str]:
-    """Yield what would go only because time passed in which nothing was written, if anything would.
+    """Yield a doubt if things are old only because of a long time in which nothing was written.
 
-    A clock that has jumped leaves such a time, and then writes objects that agree with it: so of
-    each silence no more than half of what things have to be old counts. Scratch files are left
-    out: they go after two days, and with them goes nothing that cannot be made again.
+    A clock that has jumped leaves such a silence, and objects written afterwards agree with the
+    clock: so each silence counts for at most half of the age that is required for removal. Scratch
+    files are left out: they are removed after two days, and can all be made again.
     """
     most = policy.older_than / 2
     times = sorted({details.modified for details in found.files.values()})
@@ -166,7 +166,7 @@ def prune(
     progress: Progress = lambda done, total, size: None,
     **options: float,
 ) -> PruneReport:
-    """Remove what can go.
+    """Remove what can be removed.
 
     :param progress: called after each thing.
     :param options: of :class:`model_registry.retention.sweep.Sweep`.
@@ -195,6 +195,6 @@ def _find_needs(store: StoreLayout, found: Survey, policy: RetentionPolicy) -> N
     finetunings.keep_newest()
     VersionNeeds(keeper).keep()
     finetunings.keep_children()
-    # Last: what stays of data follows from all that names manifests.
+    # Last: which data stay follows from everything that names manifests.
     DataNeeds(keeper, list(runs.plans.values())).keep()
     return keeper.needs

@@ -1,4 +1,4 @@
-"""What runs need that have not ended, or that a person may let go on."""
+"""Keeps what runs need that have not ended, or that a person may let continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RunNeeds:
         self.plans = keeper.by_run(RunPlan, "plan.json", {Kind.VERSION, Kind.MANIFEST})
 
     def keep(self) -> None:
-        """Keep what runs that have not ended for good name, or could be about to name."""
+        """Keep what runs that may continue name, or could be about to name."""
         files, leases = self._survey.files, list[LineageLease]()
         for lineage in sorted(self._survey.lineages):
             path = f"lineages/{lineage}/lease.json"
@@ -54,14 +54,14 @@ class RunNeeds:
         if key in waiting:
             return "it waits for its lineage"
         if f"runs/{key}/run.json" not in self._survey.files:
-            # Refused before it was recorded: it has nothing, and nothing is done for it.
+            # Refused before it was recorded: it has nothing and needs nothing.
             return None
         if key not in outcomes:
             return "it has no outcome"
         return None if self._keeper.is_old(self._survey.runs[key].values()) else "it ended lately"
 
     def _open_run(self, key: str) -> None:
-        """Keep what a run names that is running, or that a person may let go on."""
+        """Keep what a run names that is running, or that a person may let continue."""
         files, text = self._survey.runs.get(key, {}), f"run {key} names it"
         for path in files:
             folder, _, name = path.removeprefix(f"runs/{key}/").rpartition("/")
@@ -88,12 +88,12 @@ class RunNeeds:
             self._keeper.settings_in_use.add(config.data_sha256)
             if config.model.init_checkpoint:
                 self._keeper.pin(config.model.init_checkpoint, text)
-            # Which preparation of a task its probe uses, no record says before it has ended.
+            # No record says before the run has ended which preparation of a task its probe uses.
             self._needs.tasks |= {
                 (task, prepared)
                 for task, prepared in self._survey.tasks
                 if task in config.promotion.probe_tasks
-                # What was refused has left its dead letters there, and nobody uses those.
+                # A refused preparation leaves only its dead letters there, which nothing uses.
                 if f"tasks/{task}/prepared/{prepared}/manifest.json" in files
             }
 

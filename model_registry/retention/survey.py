@@ -1,4 +1,4 @@
-"""One look at a whole store: every object by what it is, from a single listing."""
+"""Surveys a whole store: sorts every object by what it belongs to, from a single listing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEPT = (
     *("arrivals", "backfills", "cooldowns", "corpora", "corpus", "identities", "places", "reaper"),
     "installation.json",
 )
-"""Text and records below the root that retention has nothing to do with: folders and a file."""
+"""Text and records below the root that retention ignores: folders and a file."""
 
 _TRIAL = r"((trials|probes/[^/]+)/[^/]+|children/[^/]+/student_training)"
 _RUN_RECORDS = re.compile(
@@ -36,7 +36,7 @@ Files = dict[str, ObjectDetails]
 
 @dataclass
 class PartitionFiles:
-    """What lies beside each other for one partition of a lineage, by file name."""
+    """The files of one partition of a lineage, by path."""
 
     manifests: Files = field(default_factory=dict)
     others: Files = field(default_factory=dict)
@@ -60,13 +60,13 @@ class Survey:
     decisions: Files = field(default_factory=dict)
     bundles: Files = field(default_factory=dict)
     job_keys: dict[str, Files] = field(default_factory=lambda: defaultdict(dict))
-    """By run key; what a release that was cut short has left."""
+    """By run key; left by a release that was cut short."""
     alerts: dict[str, Files] = field(default_factory=lambda: defaultdict(dict))
     tasks: dict[tuple[str, str], Files] = field(default_factory=lambda: defaultdict(dict))
-    """What was prepared of labelled tasks, by name and key."""
+    """Prepared labeled tasks, by name and key."""
     scratch: Files = field(default_factory=dict)
     leftovers: Files = field(default_factory=dict)
-    """Parts of files that a killed write left beside where the file would be."""
+    """Partial files that a killed write left next to where the file would be."""
     unknown: list[str] = field(default_factory=list)
 
     def uri(self, path: str) -> str:
@@ -74,12 +74,12 @@ class Survey:
         return uris.join(self.root, path)
 
     def path(self, uri: str) -> str:
-        """Return the path below the root; a URI that leads elsewhere is returned as it is."""
+        """Return the path below the root; a URI outside of it is returned unchanged."""
         return uris.for_library(uri).removeprefix(self.root + "/")
 
 
 def survey(store: StoreLayout) -> Survey:
-    """List a store once and sort what is there. Nothing is read."""
+    """List a store once and sort its objects; none of them is read."""
     root = uris.for_library(store.root).rstrip("/")
     found = Survey(root, uris.now(StoreLayout(root).probe(f"clock-{uuid.uuid4().hex}")))
     for details in uris.list_details(root):
@@ -95,7 +95,7 @@ def survey(store: StoreLayout) -> Survey:
 
 
 def _sort_in(found: Survey, path: str, details: ObjectDetails) -> bool:
-    """Put an object where it belongs; return whether its place is known."""
+    """Assign an object to what it belongs to; return whether its place is known."""
     match path.split("/"):
         case ["runs", key, *rest] if rest:
             found.runs[key][path] = details
@@ -130,7 +130,7 @@ def _sort_in_task(
         case ["prepared", key, *inside] if inside:
             found.tasks[name, key][path] = details
         case _:
-            pass  # a task's description and examples are people's
+            pass  # a task's description and examples belong to people
 
 
 def _sort_in_lineage(
@@ -160,7 +160,7 @@ def _sort_in_partition(files: PartitionFiles, name: str, path: str, details: Obj
 
 
 def is_run_bytes(path: str) -> bool:
-    """Return whether an object of a run is one of the large ones that an ended run can do without.
+    """Return whether an object is one of a run's large ones, which an ended run can do without.
 
     :param path: relative to the store's root.
     """
@@ -168,5 +168,5 @@ def is_run_bytes(path: str) -> bool:
 
 
 def newest(files: Iterable[ObjectDetails]) -> datetime:
-    """Return when the youngest of some objects was written."""
+    """Return when the newest of some objects was written."""
     return max(details.modified for details in files)

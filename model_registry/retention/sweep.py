@@ -1,4 +1,4 @@
-"""Removes what can go, commit first, looking again before each thing whether it still can."""
+"""Removes what can be removed, commits first, and keeps rechecking whether it still can."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _CHECK_SECONDS = 10.0
 _CHECK_SHARE = 5.0
 
 Progress = Callable[[int, int, int], None]
-"""Called with the things done, the things in all, and the bytes removed."""
+"""Called with the number of things done, their total number, and the bytes removed."""
 
 
 class Sweep:
-    """One pass of removing.
+    """One pass of removal.
 
-    :param find_again: looks at the whole store anew and returns what can go by then.
-    :param check_seconds: most time between two such looks; stretched if one takes long itself.
+    :param find_again: surveys the whole store again and returns what can be removed by then.
+    :param check_seconds: longest time between two surveys; extended if a survey itself takes long.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Sweep:
         return None
 
     def _remove_version(self, item: Item) -> str | None:
-        """Remove a version; a rollback to it at this very moment wins."""
+        """Remove a version; a concurrent rollback to it wins."""
         lineage_id, _, version_id = item.name.partition("/")
         lineage = self._store.lineage(lineage_id)
         uri = lineage.model(version_id)

@@ -1,4 +1,4 @@
-"""Which model versions stay: the one in use, what it comes from, the newest, the named."""
+"""Decides which model versions stay: the one in production, its ancestors, and the newest."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline_store.formats import ModelVersion, ProductionPointer
 
 
 class VersionNeeds:
-    """Keeps versions, besides those that runs and pins name."""
+    """Keeps versions in addition to those that runs and pins name."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper

@@ -1,1 +1,1 @@
-"""How code gets onto a TPU VM, and starts there."""
+"""Delivers code to a TPU VM and starts it there."""

@@ -2,11 +2,11 @@
 """Startup script of a TPU VM: fetches the run's code, verifies it, keeps agent and switch running.
 
 It runs at every boot, with the Python that PATH finds first: the one that has TensorFlow. It needs
-nothing else and installs nothing. What it must know is in the attributes of the node. Where that
-Python is in a container image, ``boot_container.sh`` is the startup script and runs this one in it.
+nothing else and installs nothing. Its parameters are attributes of the node. If that Python is in a
+container image, ``boot_container.sh`` is the startup script and runs this one in the image.
 
 The agent (``tpu_agent``) runs the jobs; the switch (``tpu_agent.self_delete``) deletes the TPU when
-it expires or is forgotten. Should neither be able to run, the script does that itself.
+it expires or is forgotten. If neither can run, the script deletes the TPU itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 NETWORK_PAUSES = (1, 2, 4, 8, 16, 32, 60)  # at boot the network may not be up yet
 LONGEST_PAUSE = 60.0
 TICK = 0.2
-LAST_RESORT_AFTER = 600.0  # of the expiry: the switch has had ten minutes
+LAST_RESORT_AFTER = 600.0  # after the expiry: the switch has had ten minutes
 
 
 def say(text: str) -> None:
@@ -43,7 +43,7 @@ def say(text: str) -> None:
 
 
 def fetch(url: str, headers: dict[str, str]) -> bytes | None:
-    """Return what is at a URL, or None when the server says that there is nothing.
+    """Return the content of a URL, or None when the server answers 404.
 
     Raises OSError when it cannot be read for two minutes.
     """
@@ -64,7 +64,7 @@ def fetch(url: str, headers: dict[str, str]) -> bytes | None:
 
 
 def metadata(path: str) -> str | None:
-    """Return a value of the metadata server."""
+    """Return a value of the metadata server, or None when it has none."""
     url = f"http://{METADATA_HOST}/computeMetadata/v1/instance/{path}"
     value = fetch(url, {"Metadata-Flavor": "Google"})
     return None if value is None else value.decode()
@@ -86,13 +86,13 @@ def vm_token() -> str:
 
 
 def tpu_env() -> dict[str, str]:
-    """Return what the platform says of this host, such as NODE_ID and WORKER_ID."""
+    """Return the platform's variables for this host, such as NODE_ID and WORKER_ID."""
     text = metadata("attributes/tpu-env") or ""
     return dict(re.findall(r"^(\w+):\s*'?([^'\s]*)", text, re.MULTILINE))
 
 
 def worker_number(env: dict[str, str]) -> int:
-    """Return which host of the whole TPU this is, counted from slice to slice."""
+    """Return the number of this host within the whole TPU, counted across slices."""
     worker = int(metadata("attributes/agent-worker-number") or env.get("WORKER_ID") or 0)
     hosts = len((metadata("attributes/worker-network-endpoints") or "").split(","))
     return int(env.get("MEGASCALE_SLICE_ID") or 0) * hosts + worker
@@ -104,7 +104,7 @@ def unpack(url: str, sha256: str, work: Path) -> Path:
     if folder.exists():
         return folder
     headers = {}
-    if url.startswith(STORAGE):  # the VM's own token, shown to nobody else
+    if url.startswith(STORAGE):  # the VM's own token, sent nowhere else
         headers["Authorization"] = f"Bearer {vm_token()}"
     archive = fetch(url, headers)
     if archive is None:
@@ -119,17 +119,17 @@ def unpack(url: str, sha256: str, work: Path) -> Path:
 
 
 class KeepAlive:
-    """Starts a command again whenever it ends unexpectedly."""
+    """A command that is restarted whenever it ends unexpectedly."""
 
     def __init__(self, name: str, command: list[str], folder: Path) -> None:
         self.name, self.command, self.folder = name, command, folder
         self.process: subprocess.Popen[bytes] | None = None
         self.finished = self.terminated = False
         self.started, self.resume, self.pause = 0.0, 0.0, 1.0
-        self.worked = time.monotonic()  # the last time at which it was no false start
+        self.worked = time.monotonic()  # when it was last seen running for long enough
 
     def tick(self) -> None:
-        """Start it if it should run and does not; take note when it has ended."""
+        """Start the process if it should run and does not; notice when it has ended."""
         if self.process is None:
             if not self.finished and time.monotonic() >= self.resume:
                 self.start()
@@ -147,7 +147,7 @@ class KeepAlive:
             self.start_later(f"ended with exit code {code}")
 
     def start(self) -> None:
-        """Start it, or try again later if the machine has no room for a process."""
+        """Start the process, or retry later if the machine cannot start one."""
         environment = {**os.environ, "PYTHONPATH": str(self.folder)}
         self.started = time.monotonic()
         try:
@@ -156,7 +156,7 @@ class KeepAlive:
             self.start_later(f"could not be started ({error})")
 
     def start_later(self, why: str) -> None:
-        """Start it after a pause that grows with each end in short order."""
+        """Schedule a restart after a pause, which doubles with each end in quick succession."""
         ran = time.monotonic() - self.started
         self.pause = 1.0 if ran > LONGEST_PAUSE else self.pause
         say(f"the {self.name} {why}; it is started again in {self.pause:.0f} s")
@@ -164,7 +164,7 @@ class KeepAlive:
         self.pause = min(2 * self.pause, LONGEST_PAUSE)
 
     def end(self) -> bool:
-        """Ask it to end; return whether it has."""
+        """Ask the process to end; return whether it has."""
         if self.process is None or self.process.poll() is not None:
             return True
         if not self.terminated:
@@ -174,11 +174,11 @@ class KeepAlive:
 
 
 class LastResort:
-    """Gives the TPU back with nothing but the standard library, should all else be of no use.
+    """Deletion of the TPU with nothing but the standard library, if everything else fails.
 
     The switch of the bundle knows much more and is the one that should act. This is for a VM on
-    which the bundle cannot run. The node's metadata has the requests that the service takes; an
-    emulator takes none: there it does nothing.
+    which the bundle cannot run. The node's metadata has the requests that the service accepts; an
+    emulator accepts none: there this does nothing.
     """
 
     def __init__(self) -> None:
@@ -191,11 +191,11 @@ class LastResort:
         self.next_try = 0.0
 
     def give_up_after(self, seconds: float) -> None:
-        """Nothing can run here: act when somebody has had so long to look at it, or at expiry."""
+        """Schedule the deletion after this time, which lets a person debug the VM, or at expiry."""
         self.due = min(self.expires_at, time.time() + seconds)
 
     def tick(self, is_useless: bool = False) -> None:
-        """Ask for the deletion when the time has come or the VM is useless, once a minute."""
+        """Request the deletion once it is due or the VM is useless, once a minute."""
         is_due = is_useless or time.time() >= self.due
         if not (self.is_possible and is_due and time.time() >= self.next_try):
             return
@@ -213,7 +213,7 @@ class LastResort:
 
 
 def deletions(name: str, env: dict[str, str]) -> list[str]:
-    """Return the URLs to which this VM may send DELETE to give back its own TPU, in order."""
+    """Return the URLs to which this VM may send DELETE to delete its own TPU, in order."""
     node_id = env.get("NODE_ID") or name.rpartition("/")[2]
     return (metadata("attributes/tpu-deletions") or "").replace("{node}", node_id).split()
 
@@ -240,14 +240,14 @@ class Supervisor:
         self.stopping = False
 
     def on_sigterm(self, _number: int, _frame: object) -> None:
-        """Take note that the VM goes down."""
+        """Remember that the VM is shutting down."""
         self.stopping = True
 
     def run(self) -> None:
-        """Return after SIGTERM, when the agent has ended.
+        """Keep both alive; return after SIGTERM, when the agent has ended.
 
-        The switch is left alone: a VM that goes down sends its signals to every process, and one
-        that does not, because a person has ended this script, must not lose its switch.
+        The switch is left alone: a VM that shuts down signals every process itself, and one that
+        does not, because a person has ended this script, must not lose its switch.
         """
         while not self.stopping:
             self.agent.tick()
@@ -258,20 +258,20 @@ class Supervisor:
             time.sleep(TICK)
 
     def is_useless(self) -> bool:
-        """Return whether neither agent nor switch could work for as long as the lease may be old.
+        """Return whether neither agent nor switch has worked for a lease timeout and a minute.
 
-        While one of them works it is not for this script to judge: it does not read the lease.
+        While one of them works, this script must not judge: it does not read the lease.
         """
         idle = time.monotonic() - max(self.agent.worked, self.switch.worked)
         return idle > self.last_resort.lease_timeout + LONGEST_PAUSE
 
 
 def boot(work: Path) -> Supervisor:
-    """Return what this worker has to keep running, ready to run."""
+    """Return the supervisor of this worker's agent and switch, ready to run."""
     if sys.version_info < (3, 11):  # noqa: UP036 - a stock VM image may have an older one
         sys.exit(f"{sys.executable} is older than Python 3.11: set tpu.container_image")
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # For the agent's account of the time. In the environment: an agent may not know of them.
+    # For the agent's account of the time. In the environment: an agent may not know these values.
     os.environ["REPRETRAIN_IMAGE_PULLED"] = str(time.time())
     os.environ.setdefault("REPRETRAIN_BOOT_BEGAN", os.environ["REPRETRAIN_IMAGE_PULLED"])
     sha256, env = attribute("bundle-sha256"), tpu_env()
@@ -287,7 +287,7 @@ def boot(work: Path) -> Supervisor:
     switch = [sys.executable, "-m", "tpu_agent.self_delete", *common, "--tpu-name", name]
     switch += ["--node-id", env.get("NODE_ID") or name.rpartition("/")[2]]
     switch += ["--tpu-api-endpoint", metadata("attributes/tpu-api-endpoint") or ""]
-    # In the environment: the switch of an earlier bundle does not know of them.
+    # In the environment: the switch of an earlier bundle does not know an argument for them.
     os.environ["REPRETRAIN_TPU_DELETIONS"] = "\n".join(deletions(name, env))
     switch += ["--lease-timeout", attribute("lease-timeout")]
     say(f"worker {worker} runs bundle {sha256} with {sys.executable}")
@@ -311,7 +311,7 @@ def main() -> None:
 
 
 def wait_for_the_end() -> None:
-    """Give the TPU back after a while, as nothing can run on it; return if that cannot be done."""
+    """Delete the TPU after its lease timeout, as nothing can run on it; return if impossible."""
     last_resort = None
     while last_resort is None:
         try:

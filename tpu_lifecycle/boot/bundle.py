@@ -19,7 +19,7 @@ PACKAGES = (
     "trained_models",
     "training",
 )
-"""Those that need nothing of ours but each other: an import contract of pyproject.toml."""
+"""Packages that import none of ours but each other: an import contract of pyproject.toml."""
 
 SUFFIXES = (".py", ".toml")
 

@@ -1,4 +1,4 @@
-"""How code gets onto a TPU VM: a boot script in the node's metadata, and nothing by SSH."""
+"""Delivers code to a TPU VM: by a boot script in the node's metadata, and nothing by SSH."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONTAINER_SCRIPT = Path(__file__).with_name("boot_container.sh")
 
 
 class Launcher(Protocol):
-    """Gets the agent onto every worker of a TPU that is about to be created.
+    """A function that gets the agent onto every worker of a TPU that is about to be created.
 
     :func:`boot_metadata` is the one for TPU VMs; a launcher for another service (Compute Engine,
     GKE) is another function with the same arguments.
@@ -37,7 +37,7 @@ class Launcher(Protocol):
         lease_timeout_seconds: float,
         container_image: str | None,
     ) -> dict[str, str]:
-        """Return what the create call must hand to the machine."""
+        """Return the metadata that the create call must pass to the machine."""
         ...
 
 
@@ -59,26 +59,26 @@ def boot_metadata(
 ) -> dict[str, str]:
     """Return the metadata of a node that boots into the agent.
 
-    Metadata is readable by everything on the VM and by whoever may see the node: accounts of TPU
-    VMs must not. The token tells attempts apart, it grants nothing. The key is the one secret: who
-    has it, and may write into the mailbox, decides what the VM runs.
+    Metadata can be read by everything on the VM and by every account that may view the node, which
+    accounts of TPU VMs must not. The token distinguishes attempts; it grants nothing. The key is
+    the one secret: an account that has it, and may write to the mailbox, decides what the VM runs.
 
     :param mailbox_uri: folder of the attempt.
     :param released_uri: tombstone of the reservation.
     :param bundle_uri: code bundle in the store.
     :param bundle_sha256: hash that it must have.
     :param token: token of the attempt.
-    :param job_key: what its jobs are signed with; None: of a reservation that signs none, whose
-        agent does not ask for it either.
+    :param job_key: key that signs the attempt's jobs; None: the reservation signs none, and its
+        agent does not require it either.
     :param expires_at: moment after which the agent runs nothing and the VM deletes its own TPU.
-    :param heartbeat_interval_seconds: between two signs of life.
-    :param tpu_name: what the VM deletes: its full name in the service.
-    :param tpu_api_endpoint: of an emulator, which is spoken to without TLS and without credentials;
-        empty: there is a service.
-    :param tpu_deletions: how a service is asked for that:
+    :param heartbeat_interval_seconds: between two heartbeats.
+    :param tpu_name: full name in the service of the resource that the VM deletes.
+    :param tpu_api_endpoint: of an emulator, which is used without TLS and without credentials;
+        empty: there is a real service.
+    :param tpu_deletions: how a service is asked for the deletion:
         :meth:`tpu_lifecycle.service.backend.TpuBackend.vm_deletions`.
-    :param lease_timeout_seconds: without a renewal of the lease and without progress, after which
-        the VM deletes its own TPU.
+    :param lease_timeout_seconds: time without a renewal of the lease and without progress after
+        which the VM deletes its own TPU.
     :param container_image: image by digest in which the boot script runs; None: the VM's own
         ``python3`` runs it.
     :raises ValueError: ``expires_at`` has no time zone, so that the VM could misread it.
@@ -103,7 +103,7 @@ def boot_metadata(
 
 
 def _scripts(container_image: str | None) -> dict[str, str]:
-    """Return what the VM runs at every boot."""
+    """Return the metadata entries of the scripts that the VM runs at every boot."""
     boot_script = BOOT_SCRIPT.read_text(encoding="utf-8")
     if container_image is None:
         return {"startup-script": boot_script}

@@ -1,1 +1,1 @@
-"""Asks for TPUs, watches them, and gives them back."""
+"""Requests TPUs, watches them, and releases them."""

@@ -1,4 +1,4 @@
-"""Where to ask for a TPU next: zones in turn, those that had none a moment ago last."""
+"""Chooses the zone to ask for a TPU next: in turn, those that recently had none last."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUOTA = TpuQuotaError.__name__
 QUOTA_TOO_SMALL = TpuQuotaTooSmallError.__name__
 
 PASSING = frozenset({STOCKOUT, QUOTA})
-"""Refusals that are worth remembering for a while: other runs of the store ask elsewhere first."""
+"""Refusals worth remembering for a while, so that other runs of the store ask elsewhere first."""
 
 _DENIALS = {
     kind.__name__: kind
@@ -39,29 +39,29 @@ _DENIALS = {
         TpuError,
     )
 }
-"""Answers that are the same each time, until somebody helps."""
+"""Refusals that stay the same on every retry until a person fixes the cause."""
 
 
 class StockoutError(TpuCapacityError):
-    """A round through all zones found no TPU; another one may, later."""
+    """A round through all zones found no TPU; a later round may."""
 
 
 class QuotaInUseError(TpuQuotaError):
-    """So it did, and the last zone's quota is used up: until others have given back."""
+    """A round found no TPU; the last zone's quota is used up until others release TPUs."""
 
 
 class QuotaExhaustedError(RuntimeError):
-    """Every zone's quota is below the TPU: waiting does not help, somebody has to ask for quota."""
+    """Every zone's quota is smaller than the TPU: only a larger quota helps, waiting does not."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """A walk through the candidate zones, as the attempts so far have left it.
+    """A pass over the candidate zones, in the state that the attempts so far have left it.
 
     :param number: counts from 1.
     :param left: zones still to be asked in this round, in this order.
     :param left_out: zones that refuse for good: not in any further round.
-    :param has_just_begun: the newest refusal ended the round before.
+    :param has_just_begun: the newest refusal ended the previous round.
     """
 
     number: int
@@ -71,7 +71,7 @@ class Round:
 
 
 def refuses_for_good(cause: str) -> bool:
-    """Return whether a refusal for this reason is the same each time, until somebody helps."""
+    """Return whether a refusal for this cause is permanent until a person fixes it."""
     return cause == QUOTA_TOO_SMALL or cause in _DENIALS
 
 
@@ -82,10 +82,10 @@ def present_round(
     cooling: AbstractSet[str] = frozenset(),
     seed: str = "",
 ) -> Round:
-    """Return the round in which the next attempt is.
+    """Return the round that the next attempt belongs to.
 
-    The first round is in the configured order, later ones are shuffled, so that runs that all have
-    to wait do not follow each other from zone to zone. Zones that are cooling down come last.
+    The first round keeps the configured order; later ones are shuffled, so that runs that all have
+    to wait do not follow each other from zone to zone. Zones in cooldown come last.
 
     :param seed: equal seeds shuffle equally.
     """
@@ -121,7 +121,7 @@ def next_zone(
     cooling: AbstractSet[str] = frozenset(),
     seed: str = "",
 ) -> str:
-    """Return where to ask next: a lost TPU once more in its zone, then round the candidates.
+    """Return the zone to ask next: after a loss the same zone once more, then the candidates.
 
     :raises QuotaExhaustedError: no zone's quota is large enough.
     :raises TpuError: every zone refuses for good.
@@ -140,10 +140,11 @@ def next_zone(
 
 
 def check_zones(zones: Sequence[str], walk: Round, records: Sequence[AttemptRecord]) -> None:
-    """Do nothing while some zone may give a TPU, now or later.
+    """Check that some zone may still grant a TPU, now or later.
 
     :raises QuotaExhaustedError: no zone's quota is large enough.
-    :raises TpuError: every zone refuses for good; of the class of the last refusal but for quota.
+    :raises TpuError: every zone refuses for good; the class is that of the last refusal other than
+        for quota.
     """
     if walk.left:
         return
@@ -168,7 +169,7 @@ def check_zones(zones: Sequence[str], walk: Round, records: Sequence[AttemptReco
 
 @dataclass(frozen=True)
 class Cooldowns:
-    """What runs of this store have learned of zones' capacity.
+    """The zones in which runs of this store recently found no capacity.
 
     :param seconds: ``tpu.zone_cooldown_seconds``.
     """
@@ -190,7 +191,7 @@ class Cooldowns:
         ).write(self._uri(zone))
 
     def cooling(self) -> Mapping[str, datetime]:
-        """Return the zones that cool down, and until when."""
+        """Return the zones in cooldown, each with the time at which it ends."""
         now, length = datetime.now(UTC), timedelta(seconds=self.seconds)
         ends = {zone: self._since(zone) + length for zone in self.reservation.zones}
         return {zone: end for zone, end in ends.items() if end > now}
@@ -199,7 +200,7 @@ class Cooldowns:
         try:
             found = ZoneCooldown.load_or_none(self._uri(zone))
         except FormatError:
-            found = None  # a memory, no more: a damaged one must not stop a run
+            found = None  # only a hint: a damaged one must not stop a run
         return found.since if found else datetime.fromtimestamp(0, UTC)
 
     def _uri(self, zone: str) -> str:

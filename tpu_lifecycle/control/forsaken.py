@@ -1,7 +1,7 @@
-"""Tells a READY TPU that nobody looks after any more from one whose Airflow is away for a while.
+"""Distinguishes an unattended READY TPU from one whose Airflow is only away for a while.
 
-The TPU VM's own switch gives such a TPU back, unless it may not or cannot; its rules are these. A
-pass of the reaper sees one moment only, so each pass notes how far the jobs were.
+The TPU VM's own switch deletes an unattended TPU, unless it may not or cannot; the rules here are
+the same. A pass of the reaper sees only one moment, so each pass records how far the jobs were.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from tpu_lifecycle.records.reservation import OpenReservation
 from tpu_lifecycle.service.backend import TpuName
 
 LEASE_TIMEOUTS = 2
-"""So many lease timeouts without a renewal: in the second one the VM's switch has had its turn."""
+"""Lease timeouts without a renewal: in the second one the VM's switch has had its turn."""
 
 LEAST_LOOKS = 3
-"""So many passes must agree, however long ago the first one was: passes may have failed between."""
+"""Passes that must agree, however long ago the first one was: passes in between may have failed."""
 
 
 @dataclass
 class Standing:
-    """The TPUs whose lease has lapsed, as the passes before have seen them.
+    """The TPUs whose lease has lapsed, as seen by this pass and the previous ones.
 
-    :param earlier: what the newest pass has noted.
-    :ivar noted: what this pass notes.
+    :param earlier: records of the previous pass.
+    :ivar noted: records of this pass.
     """
 
     earlier: Sequence[StandingTpu] = ()
     noted: dict[TpuName, StandingTpu] = field(default_factory=dict)
 
     def since(self, reservation: OpenReservation, record: AttemptRecord) -> datetime | None:
-        """Return since when nothing moves on a TPU whose lease lapsed; None: somebody may come.
+        """Return since when a TPU with a lapsed lease makes no progress; None: it may be in use.
 
-        How a job moves is what worker 0 says of it: its step, its phase, and the count of what is
-        done within that, such as batches that were scored. One that says nothing gets one lease
-        timeout, like one that hangs.
+        Progress is what worker 0 reports of its job: the step, the phase, and the count within the
+        phase, such as batches scored. A worker that reports nothing gets one lease timeout, like
+        one whose job hangs.
         """
         timeout = _lease_timeout(reservation)
         if timeout is None or not _is_lapsed(record, LEASE_TIMEOUTS * timeout):
@@ -64,16 +64,16 @@ class Standing:
         return noted.since if is_over else None
 
     def to_keep(self, answered: AbstractSet[str]) -> list[StandingTpu]:
-        """Return what the next pass has to know.
+        """Return the records that the next pass needs.
 
-        :param answered: zones that this pass could look at; of the others the memory stays.
+        :param answered: zones that this pass could list; for all others the earlier records stay.
         """
         unseen = [one for one in self.earlier if one.zone not in answered]
         return [*unseen, *self.noted.values()]
 
 
 def _lease_timeout(reservation: OpenReservation) -> timedelta | None:
-    """Return ``tpu.lease_timeout_seconds``; None if a later program cannot read it any more."""
+    """Return ``tpu.lease_timeout_seconds``; None if this version cannot read the configuration."""
     try:
         return timedelta(seconds=reservation.config.tpu.lease_timeout_seconds)
     except (ConfigError, FileNotFoundError):

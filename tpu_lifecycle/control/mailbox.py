@@ -1,8 +1,8 @@
-"""The orchestrator's side of an attempt's mailbox: it puts jobs in and reads what agents report.
+"""The orchestrator's side of an attempt's mailbox: submits jobs and reads the agents' reports.
 
-The lease of the TPU lies there, too: a sign that somebody who would give it back still looks. A TPU
-VM whose lease is not renewed for ``tpu.lease_timeout_seconds``, and whose job makes no progress,
-deletes its own TPU. It looks at changes of the file, by its own clock.
+The mailbox also holds the TPU's lease: a sign that a process that would release the TPU is still
+watching. A TPU VM whose lease is not renewed for ``tpu.lease_timeout_seconds``, and whose job makes
+no progress, deletes its own TPU. It watches for changes of the file, timed by its own clock.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Found = TypeVar("Found")
 MAX_CHUNKS_PER_LOOK = 16
 
 READERS = 16
-"""Threads of one look; more would only wait for each other's connections to the store."""
+"""Threads of one poll; more would only wait for each other's connections to the store."""
 
 MAX_CHUNKS_AT_END = 16
-"""Of a log that was not read when its job has ended, only so much is shown: the end of it."""
+"""Chunks shown of a log that is still unread when its job has ended: the last ones."""
 MAX_INTERVAL_SECONDS = 30.0
 RENEWALS_PER_TIMEOUT = 10
 
@@ -54,11 +54,11 @@ def submit_job(
     entry_point: str,
     arguments: Sequence[str],
 ) -> bool:
-    """Put a job into the attempt's mailbox, signed; returns False when it is there already.
+    """Submit a signed job to the attempt's mailbox; return False when it is already there.
 
-    Its deadline is what the budgets leave; the agent stops it then, with a checkpoint.
+    The budgets set the job's deadline, at which the agent stops it with a checkpoint.
 
-    :raises ReservationError: a different job of this id is there already.
+    :raises ReservationError: a different job with this id is already there.
     """
     spec = JobSpec(
         job_id=job_id,
@@ -70,7 +70,7 @@ def submit_job(
         max_restarts=reservation.config.budget.max_failures,
         deadline=job_deadline(reservation, reservation.attempts(), record),
     )
-    # Both before the job: its agents may begin with it at once.
+    # Limits and signature before the job: agents may start it at once.
     _limits(reservation.config, record.workers).create(record.layout.limits(job_id))
     if key := reservation.job_key:
         job_signatures.sign(record.layout, job_id, spec.to_bytes(), key)
@@ -96,7 +96,7 @@ def _limits(config: RentalConfig, workers: int) -> JobLimits:
         PhaseName.SAVE: hang.save_seconds,
         PhaseName.EVALUATION: hang.evaluation_seconds,
     }
-    # The host that is waited for is in one of those, and is found by its own agent.
+    # The host that the others wait for is in one of these; its own agent detects its hang.
     seconds[PhaseName.MEETING] = max(*seconds.values(), hang.loop_floor_seconds)
     return JobLimits(
         max_hangs=config.budget.max_hangs,
@@ -108,7 +108,7 @@ def _limits(config: RentalConfig, workers: int) -> JobLimits:
 
 @dataclass(frozen=True)
 class WorkerReport:
-    """What one worker's agent has written about itself and a job; only with the right token."""
+    """One agent's reports about itself and a job; only those with the attempt's token."""
 
     hello: bool
     heartbeat: Heartbeat | None
@@ -116,7 +116,7 @@ class WorkerReport:
 
 
 def of_all(workers: Sequence[int], read: Callable[[int], Found]) -> dict[int, Found]:
-    """Read something of many workers at once: one after the other, the files of 64 take seconds."""
+    """Read something of many workers in parallel: sequentially, the files of 64 take seconds."""
     if len(workers) == 1:
         return {worker: read(worker) for worker in workers}
     with ThreadPoolExecutor(min(READERS, len(workers))) as pool:
@@ -141,16 +141,16 @@ def read_worker(record: AttemptRecord, job_id: str, worker: int) -> WorkerReport
 
 
 def read_status(record: AttemptRecord, job_id: str, worker: int) -> JobStatus | None:
-    """Return how a job ended on a worker, if it has.
+    """Return how a job ended on a worker, or None if it has not.
 
-    :raises FormatError: it is damaged.
+    :raises FormatError: the status file is damaged.
     """
     status = JobStatus.load_or_none(record.layout.status(worker, job_id))
     return status if status and status.token == record.attempt.token else None
 
 
 def read_hangs(record: AttemptRecord) -> list[list[HangReport]]:
-    """Return what the workers of an attempt have reported of each time that a job hung.
+    """Return the workers' reports of each hang of an attempt's jobs, one list per hang.
 
     :raises FormatError: a report is damaged.
     """
@@ -163,9 +163,9 @@ def read_hangs(record: AttemptRecord) -> list[list[HangReport]]:
 
 
 class LogReader:
-    """Reads the log that a job writes on worker 0, each chunk once, also after a restart.
+    """Reader of a job's log on worker 0, which reads each chunk once, even across restarts.
 
-    :param viewer: each viewer has a place of its own in the log; a task's try, for instance.
+    :param viewer: name of the reader, such as a task's try; each has its own position in the log.
     """
 
     def __init__(self, layout: AttemptLayout, job_id: str, viewer: str) -> None:
@@ -176,7 +176,7 @@ class LogReader:
         self._saved = 0
 
     def read(self, report: WorkerReport) -> list[str]:
-        """Return the new lines. The next call takes note that they were shown."""
+        """Return the new lines; the next call records them as shown."""
         position = self._note_shown()
         last = self._available(report)
         lines: list[str] = []
@@ -213,10 +213,10 @@ class LogReader:
 
 @dataclass
 class LeaseKeeper:
-    """Renews one attempt's lease, however often it is asked to.
+    """The renewal of one attempt's lease, at most once per interval, however often it is called.
 
-    Two may keep the same lease for a while, an old trigger and a new one: what they write still
-    changes, and nobody reads more out of it.
+    Two keepers may renew the same lease for a while, an old trigger and a new one: the file still
+    changes, and readers rely on nothing else.
 
     :param timeout: ``tpu.lease_timeout_seconds``.
     """

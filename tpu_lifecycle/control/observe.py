@@ -36,12 +36,12 @@ from tpu_lifecycle.service.backend import (
 RECAP_LINES = 20
 
 MAX_LOOK_GAPS = 3
-"""Poll intervals between two looks beyond which looking must have failed in between."""
+"""A longer gap between two polls, in poll intervals, means that polls in between failed."""
 
 
 @dataclass(frozen=True)
 class Observation:
-    """One look: the verdict, and what there is to show meanwhile."""
+    """Result of one poll: the verdict, and what to show meanwhile."""
 
     verdict: Verdict
     tpu: TpuState | None = None
@@ -51,16 +51,16 @@ class Observation:
 
 @dataclass
 class Sight:
-    """Looks at a TPU. That a part of it is not there counts when two looks in a row say so."""
+    """View of a TPU in which a missing part counts only when two polls in a row report it."""
 
     backend: TpuBackend
     name: TpuName
     _is_in_doubt: bool = False
 
     def look(self) -> TpuState | None:
-        """Return what the service says; None when that is nothing, or not to be relied on yet.
+        """Return the TPU's state; None when there is no answer, or one that must be confirmed.
 
-        :raises TpuError: it cannot be asked, for a reason that does not pass by itself.
+        :raises TpuError: the service fails for a reason other than being unavailable.
         """
         try:
             state = self.backend.describe(self.name)
@@ -72,7 +72,7 @@ class Sight:
 
 @dataclass
 class ReadyWatch:
-    """Watches a TPU that was asked for until it is READY or will not come."""
+    """Watches a requested TPU until it is READY or cannot come any more."""
 
     backend: TpuBackend
     reservation: OpenReservation
@@ -80,14 +80,14 @@ class ReadyWatch:
     deadline: datetime
 
     def __post_init__(self) -> None:
-        """Take the lease."""
+        """Prepare the renewal of the lease and the view of the TPU."""
         self.lease = _lease(self.reservation, self.record)
         self.sight = Sight(self.backend, self.record.name)
 
     def look(self) -> Observation:
-        """Look once, and renew the lease.
+        """Poll once, and renew the lease.
 
-        :raises TpuError: the service cannot be asked, for a reason that does not pass by itself.
+        :raises TpuError: the service fails for a reason other than being unavailable.
         """
         released = _renew(self.reservation, self.lease)
         tpu = self.sight.look()
@@ -112,7 +112,7 @@ class ReadyWatch:
 
 @dataclass
 class _Stand:
-    """For how long a job did not move. Time counts when the next heartbeat is there."""
+    """Seconds for which a job did not move; they count once the next heartbeat arrives."""
 
     beat: Heartbeat
     seconds: float = 0.0
@@ -127,7 +127,7 @@ class _Stand:
 
 @dataclass
 class JobWatch:
-    """Watches a job until it ended on all workers or cannot end any more."""
+    """Watches a job until it has ended on all workers or cannot end any more."""
 
     backend: TpuBackend
     reservation: OpenReservation
@@ -141,14 +141,14 @@ class JobWatch:
     _budget_ends: tuple[datetime | None] | None = None
 
     def __post_init__(self) -> None:
-        """Take the lease."""
+        """Prepare the renewal of the lease and the view of the TPU."""
         self.lease = _lease(self.reservation, self.record)
         self.sight = Sight(self.backend, self.record.name)
 
     def look(self) -> Observation:
-        """Look once, and renew the lease.
+        """Poll once, and renew the lease.
 
-        :raises TpuError: the service cannot be asked, for a reason that does not pass by itself.
+        :raises TpuError: the service fails for a reason other than being unavailable.
         """
         released = _renew(self.reservation, self.lease)
         tpu = self.sight.look()
@@ -178,16 +178,16 @@ class JobWatch:
         if self.reservation.config.budget.chip_hours_limit is None or not self.record.is_ready:
             return None
         if self._budget_ends is None:
-            # Once: it stays the same, and all attempts have to be read for it.
+            # Computed once: it does not change, and needs all attempts to be read.
             attempts = self.reservation.attempts()
             self._budget_ends = (chip_hours_end(self.reservation, attempts, self.record),)
         return self._budget_ends[0]
 
     def _silence(self, reports: dict[int, WorkerReport], watched: float) -> dict[int, float]:
-        """Return how long each worker that has said hello gave no new sign while we looked.
+        """Return for how many polled seconds each worker that said hello sent no new heartbeat.
 
-        A store that was away for us was probably away for the workers too: time in which no look
-        succeeded is not held against them.
+        A store that we could not reach was probably unreachable for the workers too: time in which
+        no poll succeeded does not count.
         """
         for worker, report in reports.items():
             if report.hello:
@@ -197,12 +197,12 @@ class JobWatch:
         return {worker: silence for worker, (_, silence) in self._silences.items()}
 
     def _standing(self, reports: dict[int, WorkerReport], watched: float) -> dict[int, Standing]:
-        """Return how the job stands on each worker whose agent says what it does.
+        """Return how long the job has not moved, for each worker whose agent reports its activity.
 
-        As of silence, only time counts in which we looked and the agent went on beating. An agent
-        whose heartbeat, a thread of its own, says nothing of the job may hang between two jobs: it
-        has as long to begin as a phase without a limit of its own, from our first look on, and
-        anew whenever another job moves.
+        As with silence, only time counts in which we polled and the agent kept sending heartbeats.
+        An agent whose heartbeat, a separate thread, reports nothing of this job may hang between
+        two jobs: to start it has as long as a phase without its own limit, counted from our first
+        poll, and again whenever another job moves.
         """
         for worker, report in reports.items():
             beat = report.heartbeat
@@ -223,7 +223,7 @@ class JobWatch:
         return found
 
     def _watched(self) -> float:
-        """Return for how long we have looked since the last look that succeeded."""
+        """Return the seconds since the last successful poll, up to ``MAX_LOOK_GAPS`` intervals."""
         now, before = time.monotonic(), self._last_look
         self._last_look = now
         usual = MAX_LOOK_GAPS * self.reservation.config.tpu.poll_interval
@@ -239,7 +239,7 @@ def _place(beat: Heartbeat) -> tuple[str | None, JobPhase | None]:
 
 
 def reported(reservation: OpenReservation, record: AttemptRecord, job_id: str) -> Verdict:
-    """Return what a job's own reports alone say of it; asks no TPU service."""
+    """Return the verdict from a job's own reports alone, without asking the TPU service."""
     statuses = of_all(range(record.workers), partial(read_status, record, job_id))
     return judge_job(
         Facts(
@@ -253,9 +253,9 @@ def reported(reservation: OpenReservation, record: AttemptRecord, job_id: str) -
 
 
 def recap(record: AttemptRecord, job_id: str) -> list[str]:
-    """Return how far a job came on an attempt: progress, last lines, and where its log is.
+    """Return how far a job got on an attempt: progress, last log lines, and the log's address.
 
-    Airflow keeps, of all waits of one try of a task, only the last one's log lines.
+    Of all waits in one try of a task, Airflow keeps only the last one's log lines.
     """
     lines = []
     beat = read_heartbeat(record, 0)
@@ -302,7 +302,7 @@ def _mark_ready(
 ) -> AttemptRecord:
     if AttemptEvent.READY in record.marks or tpu is None or not tpu.is_ready:
         return record
-    # The service may name the hosts one after the other, and this is written once.
+    # The service may list the hosts one by one, and this mark is written only once.
     known = hosts(reservation.record.accelerator_type) * reservation.record.slice_count
     workers = max(tpu.workers, known)
     return record.mark(AttemptEvent.READY, workers=workers, node_created=tpu.node_created)

@@ -1,4 +1,4 @@
-"""Obtains a reservation's TPU: which attempt is in use, and where the next one is asked for."""
+"""Obtains a reservation's TPU: continues the attempt in use, or makes the next one in some zone."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ from tpu_lifecycle.service.backend import (
 )
 
 CREATE_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
-"""Before each repetition of a create call that the service did not answer."""
+"""Before each retry of a create call that the service did not answer."""
 
 SECOND_LOOK_PAUSES = 10
-"""Pauses of the sweeper until a TPU is looked for again of which a part seems not to be there."""
+"""The sweeper's pauses before a second poll of a TPU of which a part seems to be missing."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,8 +61,8 @@ _log = logging.getLogger(__name__)
 class Asker:
     """Sends create calls for a reservation.
 
-    :param is_cancelled: asked around every create call, besides the tombstone; a task that is being
-        killed so deletes what it has just made.
+    :param is_cancelled: called around every create call, in addition to the tombstone check, so
+        that a task that is being killed deletes what it has just created.
     """
 
     reservation: OpenReservation
@@ -74,7 +74,7 @@ class Asker:
     log: Log = field(default_factory=lambda: _log)
 
     def check_open(self, newest: int) -> None:
-        """Do nothing while something may be asked for.
+        """Check that a TPU may be requested.
 
         :param newest: number of the newest attempt, as far as the caller knows.
         :raises ReleasedError: it may not.
@@ -84,11 +84,11 @@ class Asker:
             raise ReleasedError(f"{self.reservation}: this task is being cancelled.")
 
     def ensure_created(self, record: AttemptRecord) -> None:
-        """Ask for the attempt's TPU unless the service already has it.
+        """Request the attempt's TPU unless the service already has it.
 
-        :raises ReleasedError: released meanwhile; what was made is deleted.
+        :raises ReleasedError: released meanwhile; what was created is deleted.
         :raises TpuConflictError: the name is taken by something that is not ours.
-        :raises TpuUnavailableError: no answer to any try; the TPU may still appear.
+        :raises TpuUnavailableError: no answer to any retry; the TPU may still appear.
         :raises TpuError: the service refuses, or has refused an earlier process.
         """
         if not record.may_land:
@@ -113,7 +113,7 @@ class Asker:
             raise problem
 
     def _check_answer(self, record: AttemptRecord) -> None:
-        """Raise the refusal that a process noted which died before it gave the attempt up."""
+        """Raise the refusal recorded by a process that died before it gave the attempt up."""
         answer = record.marks.get(AttemptEvent.ANSWERED)
         if answer is not None and answer.cause and AttemptEvent.READY not in record.marks:
             raise error_of(answer.cause, answer.reason)
@@ -121,13 +121,13 @@ class Asker:
     def _ask(
         self, record: AttemptRecord, request: TpuRequest, *, may_land_already: bool
     ) -> TpuError | None:
-        """Send one create call; returns what was wrong."""
+        """Send one create call; return its error, or None."""
         try:
             operation = self._create_or_adopt(record, request)
         except TpuUnavailableError as error:
             return error
         except TpuError as error:
-            # A refusal says nothing of an earlier call that had no answer.
+            # A refusal says nothing about an earlier call that had no answer.
             if not may_land_already:
                 record.mark(AttemptEvent.ANSWERED, str(error), cause=type(error).__name__)
             return error
@@ -135,7 +135,10 @@ class Asker:
         return None
 
     def _undo_if_released(self, record: AttemptRecord) -> None:
-        """Look for the tombstone right after a create call, whatever came of it."""
+        """Delete the TPU if the reservation was released during a create call, whatever its result.
+
+        :raises ReleasedError: it was.
+        """
         try:
             self.check_open(record.number)
         except ReleasedError:
@@ -144,7 +147,7 @@ class Asker:
             raise
 
     def _create_or_adopt(self, record: AttemptRecord, request: TpuRequest) -> str:
-        """Return the service's operation, an empty string for a TPU that is there already."""
+        """Return the service's operation, or an empty string for a TPU that already exists."""
         try:
             return self.backend.create(request)
         except TpuConflictError as error:
@@ -166,7 +169,7 @@ class Asker:
             return ""
 
     def _present(self, request: TpuRequest) -> TpuState:
-        """Look what has the name. That it cannot be seen is no answer to the create call."""
+        """Return the TPU that has the name; if that fails, the create call counts as unanswered."""
         try:
             return self.backend.describe(request.name)
         except TpuError as error:
@@ -175,10 +178,10 @@ class Asker:
             ) from error
 
     def request(self, record: AttemptRecord) -> TpuRequest:
-        """Return what is asked of the service for an attempt; the same each time."""
+        """Return the create request for an attempt; the same each time."""
         tpu = self.reservation.config.tpu
         reservation = self.reservation.record
-        # Counted from the attempt's record, not from now: a repetition has to ask for the same.
+        # Counted from the attempt's record, not from now: a retry must send the same request.
         left = int((reservation.expires_at - record.attempt.created).total_seconds())
         metadata = self.launcher(
             mailbox_uri=record.layout.root,
@@ -220,16 +223,16 @@ _ENDS_OF_ROUNDS: dict[str, type[TpuError]] = {
     TpuAccessError.__name__: TpuAccessError,
     capacity.QUOTA: QuotaInUseError,
 }
-"""What to raise when a round ends without a TPU, by the cause of its last refusal."""
+"""Errors to raise when a round ends without a TPU, by the cause of its last refusal."""
 
 
 @dataclass
 class Provisioner:
     """Obtains the TPU of a reservation.
 
-    :param is_cancelled: asked around every create call, besides the tombstone.
-    :param on_attempt: told of every attempt before it is asked for, with the sequence number under
-        which this process is its holder.
+    :param is_cancelled: called around every create call, in addition to the tombstone check.
+    :param on_attempt: called with every attempt before its TPU is requested, and with the sequence
+        number of this process's holder entry.
     """
 
     reservation: OpenReservation
@@ -242,15 +245,15 @@ class Provisioner:
     log: Log = field(default_factory=lambda: _log)
 
     def obtain(self) -> AttemptRecord:
-        """Return the attempt in use, or make the next one; the service has accepted it.
+        """Return the attempt in use, or make the next one; the service has accepted its request.
 
-        It may not be READY yet. Safe to repeat by another process: an attempt of unknown outcome
-        is asked for again under the same name, which can never make a second TPU.
+        Its TPU may not be READY yet. Safe to repeat by another process: an attempt of unknown
+        outcome is requested again under the same name, which can never create a second TPU.
 
         :raises ReleasedError: the reservation is released or used up.
-        :raises BudgetError: no further TPU may be asked for.
+        :raises BudgetError: no further TPU may be requested.
         :raises QuotaExhaustedError: no zone's quota is large enough.
-        :raises TpuError: no zone has one now, or each refuses for good.
+        :raises TpuError: no zone has a TPU now, or each refuses for good.
         """
         give_back_earlier(self.reservation, self.sweeper)
         while True:
@@ -262,8 +265,8 @@ class Provisioner:
                 event = AttemptEvent.CANCELLED
                 give_up(self.reservation, record, self.sweeper, event=event, reason=str(error))
                 continue
-            # Before the first look at the TPU, which may take long: a task that is cancelled during
-            # it has the TPU in hand.
+            # Before the first poll of the TPU, which may take long: a task that is cancelled
+            # meanwhile must already know its attempt.
             self.on_attempt(record, holder.sequence)
             if record.is_ready and (reason := self._gone_reason(record)) is not None:
                 self.lose(record, reason, Loss.TAKEN)
@@ -278,15 +281,15 @@ class Provisioner:
                 return self.reservation.attempt(record.number)
 
     def refuse(self, record: AttemptRecord, reason: str, cause: str) -> None:
-        """Give up an attempt of which no TPU came; returns when another zone is left to be asked.
+        """Give up an attempt that got no TPU; return if another zone is left to ask.
 
         A zone that refuses for good is left out from now on, and the others are asked.
 
-        :param cause: class of the service's error; empty: nobody knows.
+        :param cause: class of the service's error; empty: unknown.
         :raises StockoutError: the round through all zones is over.
-        :raises QuotaInUseError: so it is, and the last zone's quota is used up.
-        :raises TpuUnavailableError: so it is, and the last zone did not even answer.
-        :raises TpuAccessError: so it is, and the last zone did not take the credentials.
+        :raises QuotaInUseError: the round is over, and the last zone's quota is used up.
+        :raises TpuUnavailableError: the round is over, and the last zone did not even answer.
+        :raises TpuAccessError: the round is over, and the last zone refused the credentials.
         :raises QuotaExhaustedError: no zone's quota is large enough.
         :raises TpuError: every zone refuses for good.
         """
@@ -313,7 +316,7 @@ class Provisioner:
     def lose(self, record: AttemptRecord, reason: str, cause: str) -> None:
         """Give up an attempt whose TPU was lost, and confirm that it is gone.
 
-        :param cause: the reason for programs, as in its mark.
+        :param cause: machine-readable reason, as in the attempt's mark.
         """
         self.log.warning("Lost %s: %s", record.name, reason)
         give_up(
@@ -328,16 +331,16 @@ class Provisioner:
         self.show_timeline(self.reservation.attempts())
 
     def delete_given_up(self) -> None:
-        """Delete what came, against expectation, of attempts that were given up.
+        """Finish the deletion of TPUs whose attempts were given up.
 
-        :raises TpuError: it could not be confirmed.
+        :raises TpuError: a deletion could not be confirmed.
         """
         for record in self.reservation.attempts():
             if record.needs_deletion:
                 finish_deletion(self.reservation, record, self.sweeper)
 
     def show_timeline(self, records: list[AttemptRecord]) -> None:
-        """Log all that happened to the attempts so far."""
+        """Log everything that happened to the attempts so far."""
         for line in timeline(records):
             self.log.info("Timeline: %s", line)
 

@@ -1,9 +1,9 @@
-"""Finds TPUs of ours that nobody will give back any more, and deletes them.
+"""Finds our TPUs that nobody will release any more, and deletes them.
 
 Independent of Airflow and of its runs' states: it finds TPUs by label and asks the store whether
-their run still wants them (tombstone, marks of the attempt). It never touches what carries another
-owner's label, nor what another installation of the same owner asked for: of that it says when it is
-long expired, and a person may have it deleted by name.
+their run still wants them (tombstone, marks of the attempt). It never touches TPUs with another
+owner's label, nor those that another installation of the same owner requested: it reports the
+latter once they are long expired, and a person may have them deleted by name.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from tpu_lifecycle.service.backend import TpuBackend, TpuError, TpuState, TpuUna
 from tpu_lifecycle.service.labels import INSTALLATION, TpuLabels, owner_label
 
 PAUSE_SECONDS = 2.0
-"""Between two deletions: the API allows only so many a minute."""
+"""Between two deletions: the API limits their number per minute."""
 
 MAX_DELETIONS = 50
-"""In one pass. More to reap at once would be a mistake, of this program or of a person."""
+"""In one pass. More at once would be a mistake, of this program or of a person."""
 
 PATIENCE = timedelta(minutes=10)
-"""So long a TPU that its run does not want any more is left to the task that gives it back."""
+"""How long a TPU that its run no longer wants is left to the task that releases it."""
 
 ENDED_STATES = frozenset({"FAILED", "SUSPENDED", "PREEMPTED", "TERMINATED"})
-"""Of a queued resource or a node: no job will run any more, but name and quota are still taken."""
+"""States of a queued resource or node that runs no more jobs but still takes name and quota."""
 
 FOREIGN_GRACE = timedelta(hours=1)
-"""So long after it expired a TPU of another installation is left to that one without a word."""
+"""How long after its expiry another installation's TPU is silently left to that installation."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,12 +51,12 @@ Known = TypeVar("Known")
 
 
 class NotReapedError(RuntimeError):
-    """A TPU that was named may not be deleted, or is not there."""
+    """A TPU named for deletion does not exist, or may not be deleted."""
 
 
 @dataclass(frozen=True)
 class ReapedTpu:
-    """One line of the report."""
+    """One TPU's line in the report."""
 
     name: str
     zone: str
@@ -73,7 +73,7 @@ class ReapedTpu:
 
 @dataclass
 class ReaperReport:
-    """What one pass found and did."""
+    """Findings and actions of one pass."""
 
     seen: int = 0
     reaped: list[ReapedTpu] = field(default_factory=list)
@@ -90,10 +90,10 @@ class ReaperReport:
 class Reaper:
     """One owner's reaper in one project.
 
-    :param zones: besides the zones that reservations in the store name.
-    :param dry_run: say what would be deleted; delete nothing, and leave no sign of life.
-    :param max_deletions: in one pass, of what is not DELETING already; what is left is a problem,
-        and the next pass goes on.
+    :param zones: to list in addition to the zones that reservations in the store name.
+    :param dry_run: report what would be deleted; delete nothing, and do not record the pass.
+    :param max_deletions: in one pass, not counting TPUs that are already DELETING; the rest is
+        reported as a problem, and the next pass continues.
     :param patience: before it steps in for a task; a TPU that expired is deleted at once.
     """
 
@@ -109,7 +109,7 @@ class Reaper:
     sleep: Callable[[float], None] = time.sleep
 
     def reap(self) -> ReaperReport:
-        """Make one pass. Whatever fails is in the report and does not stop the rest."""
+        """Make one pass; failures go into the report and do not stop the rest."""
         report = ReaperReport()
         left = asked = 0
         identity = Identity.read(self.store, report.problems)
@@ -120,7 +120,7 @@ class Reaper:
                     self._judge_foreign(state, report)
                     continue
                 reason = self._reason(state, standing) if self._is_there(state) else None
-                # What hangs in DELETING must not keep the others from being deleted for ever.
+                # TPUs that hang in DELETING must not block the deletion of the others forever.
                 is_new = (state.queued_resource or state.node) != "DELETING"
                 if reason and is_new and asked >= self.max_deletions:
                     left += 1
@@ -142,8 +142,8 @@ class Reaper:
     def reap_foreign(self, resource_id: str, zone: str) -> ReapedTpu:
         """Delete a TPU of any installation of the owner by its name, once it is long expired.
 
-        :raises NotReapedError: there is none, or somebody may still want it.
-        :raises TpuError: the service cannot be asked, or refuses.
+        :raises NotReapedError: there is no such TPU, or its run may still want it.
+        :raises TpuError: the service does not answer, or refuses.
         """
         states = self.backend.list_zone(zone, owner_label(self.owner))
         found = [state for state in states if state.name.resource_id == resource_id]
@@ -161,7 +161,7 @@ class Reaper:
         return self._delete(found[0], f"expired at {expires_at:%F %T} UTC; named by a person")
 
     def _is_ours(self, state: TpuState, identity: Identity) -> bool:
-        """Return whether this store asked for the TPU."""
+        """Return whether the TPU was requested from this store."""
 
         def find() -> Reservation | None:
             labels = TpuLabels.parse(state.labels)
@@ -171,7 +171,7 @@ class Reaper:
         return identity.has(state.labels, find)
 
     def _judge_foreign(self, state: TpuState, report: ReaperReport) -> None:
-        """Say that another installation does not delete what it should have."""
+        """Report a long expired TPU that its own installation does not delete."""
         expires_at = TpuLabels.parse(state.labels).expires_at
         if datetime.now(UTC) < expires_at + FOREIGN_GRACE:
             return
@@ -186,13 +186,13 @@ class Reaper:
     def _remembered(
         self, what: Callable[[ReaperPass], Sequence[Known]], *, unknown: Sequence[Known]
     ) -> Sequence[Known]:
-        """Return something of the pass before this one; nothing when there was none.
+        """Return a part of the previous pass's record; empty when there was no pass.
 
-        :param unknown: what to return when it cannot be read.
+        :param unknown: returned when the record cannot be read.
         """
         try:
             earlier = newest_pass(self.store, self.owner, self.project_id)
-        except Exception as error:  # noqa: BLE001 - one's memory is no reason to stop
+        except Exception as error:  # noqa: BLE001 - a missing record is no reason to stop
             self.log.warning("Cannot read the pass before this one: %r", error)
             return unknown
         return what(earlier) if earlier else ()
@@ -209,11 +209,11 @@ class Reaper:
                 answered=report.answered,
                 standing=standing.to_keep(report.answered),
             )
-        except Exception as error:  # noqa: BLE001 - a store that is away is told, no more
+        except Exception as error:  # noqa: BLE001 - an unreachable store is only reported
             report.problems.append(f"cannot write the reaper's own sign of life: {error!r}")
 
     def find(self, report: ReaperReport) -> Iterator[TpuState]:
-        """Yield every TPU of the owner; zones that cannot be looked at go into the report."""
+        """Yield every TPU of the owner; report or log the zones that cannot be listed."""
         given = set(self.zones)
         places = stored_places(self.store, report.problems)
         own = {place.zone for place in places if place.project_id == self.project_id}
@@ -236,7 +236,7 @@ class Reaper:
         self._judge_refusals(refused, given, report)
 
     def _judge_nowhere(self, places: Iterable[TpuPlace], report: ReaperReport) -> None:
-        """Tell an installation that never rented a TPU from a project that is mistyped."""
+        """Distinguish an installation that never rented a TPU from a mistyped project."""
         others = sorted({place.project_id for place in places})
         if others:
             report.problems.append(
@@ -249,8 +249,8 @@ class Reaper:
     def _judge_refusals(
         self, refused: Mapping[str, TpuError], given: AbstractSet[str], report: ReaperReport
     ) -> None:
-        """Tell zones that never were there, such as mistyped ones, from those now out of sight."""
-        # When no zone answers, it is the account that may not look, not the zone's name.
+        """Distinguish zones that never existed, such as mistyped ones, from inaccessible ones."""
+        # When no zone answers, the account lacks the permission; the zones' names are not at fault.
         known = refused.keys() if not report.answered else given | self._ever_answered(refused)
         for zone, error in refused.items():
             place = self.store.tpu_place(self.project_id, zone)
@@ -261,12 +261,12 @@ class Reaper:
                 self.log.warning("Not looked at: %s", text)
 
     def _ever_answered(self, zones: Iterable[str]) -> set[str]:
-        """Return those of the zones that an earlier pass could look at; all if nobody knows."""
+        """Return the zones among these that an earlier pass could list; all if that is unknown."""
         answered = self._remembered(lambda earlier: earlier.answered, unknown=list(zones))
         return set(answered) & set(zones)
 
     def _is_there(self, state: TpuState) -> bool:
-        """Look again: a list may be older than a deletion, or than another owner's new labels."""
+        """Return whether the TPU still exists with the owner's label: a list may be outdated."""
         fresh = self.backend.describe(state.name)
         return fresh.exists and owner_label(self.owner).items() <= fresh.labels.items()
 
@@ -282,7 +282,7 @@ class Reaper:
         return self._forsaken(labels, standing) if state.is_ready else None
 
     def _forsaken(self, labels: TpuLabels, standing: Standing) -> str | None:
-        """Return that nobody looks after a TPU and nothing moves on it, or None."""
+        """Return a reason if nobody renews a TPU's lease and its job makes no progress, or None."""
         run = self.store.run(labels.run_key)
         attempt = load_attempt(run.reservation(labels.generation), labels.attempt)
         if attempt is None or not attempt.is_usable:
@@ -295,7 +295,7 @@ class Reaper:
         )
 
     def _abandoned(self, state: TpuState, labels: TpuLabels) -> tuple[datetime | None, str]:
-        """Return since when its own run does not want the TPU, and why."""
+        """Return since when the TPU's own run does not want it, and why; None if it still may."""
         reservation = self.store.run(labels.run_key).reservation(labels.generation)
         tombstone = Released.load_or_none(reservation.released)
         if tombstone is not None:
@@ -305,11 +305,11 @@ class Reaper:
         if attempt is not None and not attempt.is_usable:
             newest = max(mark.time for mark in attempt.marks.values())
             return newest, f"its run gave it up ({attempt.outcome})"
-        # A node that goes with a queued resource has ended when that has.
+        # The node of a queued resource has ended when the queued resource has.
         ended = state.queued_resource or state.node
         if ended not in ENDED_STATES:
             return None, ""
-        # Whoever waits for it learns of it with the next look, and keeps its reason.
+        # A process that waits for the TPU sees this at its next poll, and records the reason.
         moments = [state.created or state.node_created, _last_renewal(reservation, labels.attempt)]
         since = max((moment for moment in moments if moment), default=None)
         return since, f"it is {ended} and still takes name and quota"
@@ -322,9 +322,9 @@ class Reaper:
         return item
 
     def _write_bill(self, state: TpuState, reason: str) -> None:
-        """Note what the TPU was used for: it may be that nobody else ever closes its books.
+        """Write the TPU's bill, since possibly no other process ever does.
 
-        Not of another installation's: its run may have the id of one of ours.
+        Not for a TPU of another installation: its run may have the same id as one of ours.
         """
         try:
             if not self._is_ours(state, Identity.read(self.store, [])):
@@ -346,7 +346,7 @@ class Reaper:
 
 
 def _last_renewal(reservation: ReservationLayout, attempt: int) -> datetime | None:
-    """Return when somebody who waits for the attempt's TPU last said so."""
+    """Return when the lease of the attempt's TPU was last renewed; None if unknown."""
     try:
         lease = Lease.load_or_none(reservation.attempt(attempt).lease)
     except FormatError:
@@ -371,13 +371,13 @@ def describe(state: TpuState, reason: str, action: str) -> ReapedTpu:
 def stored_places(store: StoreLayout, problems: list[str]) -> list[TpuPlace]:
     """Return every project and zone in which a reservation ever allowed a TPU.
 
-    :param problems: gets a line for what cannot be read. A store that is away or damaged must not
-        stop the reaper: what has expired says so in its labels.
+    :param problems: gets a line for each read that fails. An unreachable or damaged store must not
+        stop the reaper: labels alone show which TPUs have expired.
     """
     found: list[TpuPlace] = []
     try:
         files = list(uris.list_files(store.tpu_places))
-    except Exception as error:  # noqa: BLE001 - whatever it is, the given zones are looked at
+    except Exception as error:  # noqa: BLE001 - in any case, the given zones are listed
         problems.append(f"cannot list {store.tpu_places}: {error!r}")
         return found
     for uri in files:

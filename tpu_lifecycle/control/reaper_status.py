@@ -1,4 +1,4 @@
-"""The reaper's own sign of life, so that one that has stopped is noticed before it is needed."""
+"""Records the reaper's passes, so that a stopped reaper is noticed before it is needed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def write_pass(
     answered: Iterable[str] = (),
     standing: Iterable[StandingTpu] = (),
 ) -> None:
-    """Record that a pass was made, whatever came of it.
+    """Record that a pass was made, whatever its result.
 
-    :param answered: zones that could be looked at; those of the pass before are kept.
+    :param answered: zones that could be listed; those of the previous pass are kept.
     :param standing: TPUs whose lease has lapsed.
     """
     uri = store.reaper_pass(owner, project_id)
@@ -48,7 +48,7 @@ def write_pass(
 def newest_pass(store: StoreLayout, owner: str, project_id: str | None = None) -> ReaperPass | None:
     """Return the owner's newest pass, or None when there never was one.
 
-    :param project_id: None: in whichever project.
+    :param project_id: None: any project.
     """
     if project_id is not None:
         return ReaperPass.load_or_none(store.reaper_pass(owner, project_id))
@@ -59,7 +59,7 @@ def newest_pass(store: StoreLayout, owner: str, project_id: str | None = None) -
 def reaper_problem(
     store: StoreLayout, owner: str, project_id: str | None, max_age: timedelta
 ) -> str | None:
-    """Return what is wrong with the owner's reaper, in words; None when nothing is.
+    """Return a description of what is wrong with the owner's reaper, or None.
 
     :param max_age: of the newest pass; a few times the interval at which the reaper is started.
     """

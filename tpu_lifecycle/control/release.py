@@ -1,9 +1,9 @@
-"""Gives TPUs back: the whole reservation, one attempt, or, when cancelling, only one's own.
+"""Releases TPUs: of a whole reservation, of one attempt or, when cancelling, only the task's own.
 
-What a :class:`Sweeper` deletes, it deletes by name, and it waits until each is confirmed gone.
+A :class:`Sweeper` deletes TPUs by name, and waits until each is confirmed gone.
 
-Whoever works with an attempt first makes itself the run's holder, before anything is asked for. So
-a task that is cancelled late can see that another one has taken over, and leaves the TPU alone.
+A process that works with an attempt first makes it the run's holder, before any request. A task
+that is cancelled late can thus see that another one has taken over, and leaves the TPU alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ IN_FLIGHT_SECONDS = LANDING_WINDOW.total_seconds()
 """Longest time after the tombstone in which a create call of unknown outcome may still land."""
 
 UNSETTLED_PAUSE_SECONDS = 5.0
-"""Between two looks whether a create call was answered meanwhile."""
+"""Between two checks whether a create call was answered meanwhile."""
 
 CANCELLED = "cancelled"
 """Token of a holder whose attempt was cancelled: no job has it, so none can commit."""
@@ -62,27 +62,27 @@ _log = logging.getLogger(__name__)
 
 
 class Log(Protocol):
-    """What is needed of a logger, so that Airflow's task logger serves as well as the standard one.
+    """The methods used of a logger, which Airflow's task logger and the standard one both have.
 
-    Takes a message with ``%`` places and what belongs there.
+    Each takes a message with ``%`` placeholders and their values.
     """
 
     def info(self, msg: Any, /, *args: Any) -> Any:
-        """Tell what is done."""
+        """Log an action."""
         ...
 
     def warning(self, msg: Any, /, *args: Any) -> Any:
-        """Tell what went otherwise than meant."""
+        """Log an unexpected event."""
         ...
 
     def error(self, msg: Any, /, *args: Any) -> Any:
-        """Tell what a person has to look at."""
+        """Log an event that needs a person's attention."""
         ...
 
 
 @dataclass
 class _Requests:
-    """When a deletion was last asked for, and since when one was put off; monotonic seconds."""
+    """When each deletion was last requested, and since when it is put off; monotonic seconds."""
 
     asked: dict[TpuName, float] = field(default_factory=dict)
     put_off: dict[TpuName, float] = field(default_factory=dict)
@@ -90,10 +90,10 @@ class _Requests:
 
 @dataclass
 class Sweeper:
-    """Deletes by name, confirms by looking. Durations are seconds.
+    """Deletes TPUs by name, and confirms by polling. Durations are in seconds.
 
-    :param pause: between the first two looks; doubles up to ``MAX_PAUSE_SECONDS``.
-    :param reissue: after which a deletion that got stuck is asked for again.
+    :param pause: between the first two polls; doubles up to ``MAX_PAUSE_SECONDS``.
+    :param reissue: after which a stuck deletion is requested again.
     :param patience: after which a replacement need not wait for a TPU that is on its way out.
     :param timeout: after which :meth:`delete` gives up.
     """
@@ -114,17 +114,18 @@ class Sweeper:
         denied: AbstractSet[TpuName] = frozenset(),
         linger_after: float | None = None,
     ) -> dict[TpuName, TpuState]:
-        """Delete and confirm. Only the service's word that there is no such TPU means gone.
+        """Delete and confirm. A TPU is gone only when the service says that it does not exist.
 
-        :param is_ours: whether what has the name may be deleted; else it is left alone, and the
-            name counts as gone, as it cannot be ours as well.
-        :param denied: names whose only create call was answered with a refusal. They have no TPU,
-            so that it is enough when looking is refused like asking was: the zone may not exist,
-            and a teardown that insisted on looking there would fail for ever.
-        :param linger_after: seconds after which it is enough that all that is left is on its way
-            out; None: it never is.
-        :returns: of every TPU that was there, its state with the node, if it was seen.
-        :raises LingeringError: so it is; whoever deletes next confirms.
+        :param is_ours: whether the TPU of this name may be deleted; otherwise it is left alone, and
+            the name counts as gone, since it cannot be ours as well.
+        :param denied: names whose only create call was refused. They have no TPU, so a refused
+            lookup is enough as confirmation: the zone may not exist, and a teardown that insisted
+            on a lookup there would fail forever.
+        :param linger_after: seconds after which it is enough that all remaining TPUs are on their
+            way out; None: it is never enough.
+        :returns: the last state of every TPU that existed, with its node's creation if that was
+            seen.
+        :raises LingeringError: ``linger_after`` applies; the next caller confirms.
         :raises TpuError: some could not be deleted or confirmed; all others are gone. Call again.
         """
         waiting = sorted(set(names))
@@ -157,7 +158,7 @@ class Sweeper:
     def find(
         self, zones: Iterable[str], labels: Mapping[str, str]
     ) -> tuple[list[TpuState], dict[str, TpuError]]:
-        """Return everything in the zones that carries the labels, and what went wrong by zone."""
+        """Return all TPUs in the zones that carry the labels, and the errors by zone."""
         found: list[TpuState] = []
         problems: dict[str, TpuError] = {}
         for zone in zones:
@@ -175,7 +176,7 @@ class Sweeper:
         seen: dict[TpuName, TpuState],
         is_ours: Callable[[TpuState], bool],
     ) -> bool | TpuError:
-        """Bring one deletion forward; True when it is gone, an error when it cannot be asked."""
+        """Advance one deletion; return whether the TPU is gone, or the service's error."""
         try:
             state = self.backend.describe(name)
             if not state.exists:
@@ -189,7 +190,7 @@ class Sweeper:
                 return True
             if name not in seen:
                 self.log.info("Deleting %s (%s)", name, state.describe())
-            # Of a TPU whose node is gone the last state that told when it was made is kept.
+            # Keep the creation time of a node that is gone by now.
             if name in seen and not state.node_created:
                 state = replace(state, node_created=seen[name].node_created)
             seen[name] = state
@@ -203,9 +204,9 @@ class Sweeper:
 
     def _should_ask(self, state: TpuState, name: TpuName, requests: _Requests) -> bool:
         now = time.monotonic()
-        # The service may want no forced deletion while it is still suspending by itself, which
-        # usually takes seconds; then it is asked at once. One that got stuck so is asked all the
-        # same, whatever it answers.
+        # The service may reject a forced deletion while it is still suspending the TPU itself,
+        # which usually takes seconds; the deletion is requested right after that. If the TPU is
+        # stuck in that state, it is requested anyway, whatever the answer.
         if state.queued_resource == "SUSPENDING":
             if now - requests.put_off.setdefault(name, now) <= self.reissue:
                 return False
@@ -229,12 +230,12 @@ class Sweeper:
 
 
 def _is_refusal(error: TpuError) -> bool:
-    """Return whether asking again at once does not help, though another try of the task may."""
+    """Return whether an immediate retry is useless, though another try of the task may help."""
     return isinstance(error, LASTING_REFUSALS) or not error.retryable
 
 
 class LingeringError(TpuUnavailableError):
-    """What was deleted is not gone yet, but on its way: SUSPENDING or DELETING."""
+    """The deleted TPUs are not gone yet, but on their way out: SUSPENDING or DELETING."""
 
 
 def _is_leaving(state: TpuState) -> bool:
@@ -242,18 +243,18 @@ def _is_leaving(state: TpuState) -> bool:
 
 
 class CancelledAttemptError(RuntimeError):
-    """The task that had the attempt in hand was cancelled: its TPU is being deleted."""
+    """The task that worked with the attempt was cancelled: its TPU is being deleted."""
 
 
 def become_holder(run: RunLayout, attempt: Attempt) -> Holder:
-    """Make the attempt the holder, by compare-and-set.
+    """Make the attempt the run's holder, by compare-and-set.
 
-    Doing so again raises the sequence number: a task that takes an attempt over from an earlier try
-    of itself so takes away that try's right to cancel.
+    Each call raises the sequence number: a task that takes an attempt over from its own earlier try
+    thereby revokes that try's right to cancel.
 
     :raises ReleasedError: a newer generation already holds the run.
-    :raises SupersededError: a newer attempt of this generation does.
-    :raises CancelledAttemptError: the attempt was cancelled; there has to be a next one.
+    :raises SupersededError: a newer attempt of this generation already holds the run.
+    :raises CancelledAttemptError: the attempt was cancelled; a new one is needed.
     """
 
     def take(present: Holder | None) -> Holder:
@@ -276,12 +277,12 @@ def become_holder(run: RunLayout, attempt: Attempt) -> Holder:
 
 
 def cancel_holder(run: RunLayout, attempt: Attempt, sequence: int | None) -> bool:
-    """Take the attempt away from the caller itself, if it still is the caller's.
+    """Mark the attempt as cancelled if the caller still holds it.
 
     One compare-and-set decides between a task that is cancelled and one that takes over: either the
-    one finds that the attempt is not its own any more, or the other that it was cancelled.
+    former finds that it no longer holds the attempt, or the latter that it was cancelled.
 
-    :param sequence: of the caller's own entry; None when it never was the holder.
+    :param sequence: of the caller's own holder entry; None when it never was the holder.
     :returns: whether the attempt is cancelled, now or by an earlier call of the same caller.
     """
     is_cancelled = False
@@ -308,21 +309,21 @@ def _holder(attempt: Attempt, token: str, sequence: int) -> Holder:
 
 @dataclass(frozen=True)
 class ReleaseReport:
-    """What :func:`release` did."""
+    """Result of :func:`release`."""
 
     ledger: Ledger
     deleted: list[TpuName]
 
 
 def release(reservation: OpenReservation, sweeper: Sweeper, *, reason: str) -> ReleaseReport:
-    """Give back everything of this generation and of earlier ones of the run.
+    """Release all TPUs of this generation and of earlier ones of the run.
 
     Tombstone, sweep, grace period, second sweep; only then 404 means gone. Safe to repeat. Damaged
-    files of the store are no obstacle to deleting, only to the ledger.
+    files in the store do not prevent the deletion, only the ledger.
 
     :raises TpuError: something could not be deleted or confirmed; call again.
-    :raises ReservationError: it lies in a copy of its store, and has a TPU that is the original's.
-    :raises FormatError: all is deleted, but a damaged file of the run keeps it from the ledger.
+    :raises ReservationError: it lies in a copy of its store, and a TPU of the original exists.
+    :raises FormatError: all is deleted, but a damaged file of the run prevents the ledger.
     """
     earlier = _readable_generations(reservation, sweeper)
     for generation in (*earlier, reservation):
@@ -347,7 +348,7 @@ def release(reservation: OpenReservation, sweeper: Sweeper, *, reason: str) -> R
 
 
 def _readable_generations(reservation: OpenReservation, sweeper: Sweeper) -> list[OpenReservation]:
-    """Return the earlier generations that can be read; labels lead to what others have."""
+    """Return the earlier generations that can be read; labels lead to the others' TPUs."""
     found = []
     for number in range(1, reservation.record.generation):
         try:
@@ -358,10 +359,10 @@ def _readable_generations(reservation: OpenReservation, sweeper: Sweeper) -> lis
 
 
 def give_back_earlier(reservation: OpenReservation, sweeper: Sweeper) -> None:
-    """Give back what earlier generations of the run still have: it rents one TPU at a time.
+    """Release the TPUs of earlier generations of the run, which rents one TPU at a time.
 
-    But for one that is on its way out for longer than the sweeper's patience, and for those of
-    reservations that were made in another store: they are that one's.
+    Does not wait for a TPU that is on its way out for longer than the sweeper's patience, and
+    leaves those of reservations that were made in another store to that store.
 
     :raises TpuError: something could not be deleted or confirmed; call again.
     """
@@ -394,7 +395,7 @@ def give_up(
     """Mark an attempt as refused, lost or cancelled, delete its TPU and confirm that it is gone.
 
     :param details: further fields of the mark.
-    :raises TpuError: it could not be confirmed; :func:`finish_deletion` goes on from there.
+    :raises TpuError: it could not be confirmed; :func:`finish_deletion` continues from there.
     """
     return finish_deletion(reservation, record.mark(event, reason, **details), sweeper)
 
@@ -404,9 +405,9 @@ def finish_deletion(
 ) -> AttemptRecord:
     """Delete the TPU of an attempt that was given up, and mark it gone.
 
-    While a create call of it may still take effect it is not marked, nor while it is on its way out
-    for longer than the sweeper's patience: whoever comes next, at the latest the teardown, deletes
-    again. Meanwhile another one may be asked for, under another name.
+    The attempt is not marked while its create call may still take effect, nor when its TPU is on
+    its way out for longer than the sweeper's patience: a later caller, at the latest the teardown,
+    deletes again. Meanwhile another TPU may be requested under another name.
     """
     given_up = [record.marks[event].time for event in GIVEN_UP & record.marks.keys()]
     age = (datetime.now(UTC) - min(given_up, default=datetime.now(UTC))).total_seconds()
@@ -422,12 +423,12 @@ def finish_deletion(
 def delete_attempt(
     reservation: OpenReservation, record: AttemptRecord, sweeper: Sweeper
 ) -> dict[TpuName, TpuState]:
-    """Delete one attempt's TPU and confirm, unless what has its name is somebody else's."""
+    """Delete one attempt's TPU and confirm, unless the TPU of that name is not ours."""
     return _delete([(reservation, record)], sweeper)
 
 
 def ask_deletion(backend: TpuBackend, reservation: OpenReservation, record: AttemptRecord) -> bool:
-    """Ask for the deletion of an attempt's TPU, if it is there and ours; confirms nothing."""
+    """Request the deletion of an attempt's TPU if it exists and is ours; confirm nothing."""
     state = backend.describe(record.name)
     if not state.exists or not is_ours(reservation, record, state):
         return False
@@ -443,14 +444,14 @@ def fenced_delete(
     holder_sequence: int | None,
     reason: str = "a person ended its task",
 ) -> bool:
-    """Ask for the deletion of a cancelled task's own TPU, unless another task took it over.
+    """Request the deletion of a cancelled task's own TPU, unless another task took it over.
 
     Quick and without confirmation: the teardown confirms. Harmless to repeat, and harmless before,
-    during or after the teardown. Who takes the attempt over later finds that it was cancelled.
+    during or after the teardown. A task that takes the attempt over later finds it cancelled.
 
     :param holder_sequence: sequence number of the cancelled task's own entry in ``holder.json``;
-        None when it never made the attempt the holder, and so never asked for anything.
-    :returns: whether the deletion was asked for.
+        None when it never made the attempt the holder, and so never requested anything.
+    :returns: whether the deletion was requested.
     """
     if not cancel_holder(reservation.run, record.attempt, holder_sequence):
         return False
@@ -459,10 +460,10 @@ def fenced_delete(
 
 
 def is_ours(reservation: OpenReservation, record: AttemptRecord, state: TpuState) -> bool:
-    """Return whether what has an attempt's name was asked for by its run, from its own store."""
+    """Return whether the TPU with an attempt's name was requested by its run, from its store."""
     if not reservation.is_at_home:
         return False
-    # Some states of the service show no labels at all; then the name counts, if we asked for it.
+    # In some states the service shows no labels at all; then the name counts, if we requested it.
     if not state.labels:
         return record.was_asked
     return labels.is_of(reservation.record, state.labels)
@@ -471,7 +472,7 @@ def is_ours(reservation: OpenReservation, record: AttemptRecord, state: TpuState
 def _delete(
     pairs: Sequence[_Pair], sweeper: Sweeper, *, linger_after: float | None = None
 ) -> dict[TpuName, TpuState]:
-    """Delete by name what is ours, and confirm.
+    """Delete our TPUs by name, and confirm.
 
     :raises ReservationError: a reservation lies in a copy of its store, and has a TPU.
     """
@@ -494,9 +495,11 @@ def _delete(
 
 
 def _elsewhere(reservation: OpenReservation, sweeper: Sweeper) -> list[TpuName]:
-    """Return what exists of a reservation that lies in a copy of its store: the original's TPUs.
+    """Return the existing TPUs of a reservation that lies in a copy of its store, if it does.
 
-    :raises TpuError: nobody can tell.
+    They belong to the original store.
+
+    :raises TpuError: the service does not tell whether one exists.
     """
     if reservation.is_at_home:
         return []
@@ -514,7 +517,7 @@ def _joined(names: Iterable[TpuName]) -> str:
 
 
 def _sweep(generations: Sequence[OpenReservation], sweeper: Sweeper) -> dict[TpuName, TpuState]:
-    """Delete by name, then by label: that finds what no record of ours mentions."""
+    """Delete by name, then by label, which finds TPUs that no record of ours mentions."""
     pairs = [(g, record) for g in generations for record in _attempts(g)]
     seen = _delete(pairs, sweeper)
     newest = generations[-1].record
@@ -527,8 +530,8 @@ def _sweep(generations: Sequence[OpenReservation], sweeper: Sweeper) -> dict[Tpu
         if _generation_of(state) <= newest.generation
         and any(labels.is_of(record, state.labels) for record in records)
     )
-    # A zone that was never asked, or only refused, holds nothing. If it does not exist, a look
-    # into it fails each time, and must not fail the teardown for ever.
+    # A zone that was never asked, or only refused, holds nothing. If it does not exist, listing it
+    # always fails, which must not fail the teardown forever.
     asked = {record.name.zone for _, record in pairs if not record.was_denied}
     for zone, error in problems.items():
         lasting = isinstance(error, LASTING_REFUSALS)
@@ -545,7 +548,7 @@ def _generation_of(state: TpuState) -> int:
 
 
 def _wait_for_late_landings(generations: Sequence[OpenReservation], sweeper: Sweeper) -> None:
-    """Wait the grace period, and longer while a create call has no answer yet."""
+    """Wait for the grace period, and longer while a create call has no answer yet."""
     waited = generations[-1].record.delete_grace_seconds
     sweeper.log.info("First sweep done; looking again in %.0f s for TPUs that land late", waited)
     sweeper.sleep(waited)

@@ -1,4 +1,4 @@
-"""Decides from everything that is known of a TPU what has become of it or of its job.
+"""Decides the outcome of a TPU or of its job from everything that is known about them.
 
 Pure functions of :class:`Facts`, so that every rule can be tested without a TPU.
 """
@@ -19,7 +19,7 @@ _Rule = Callable[["Facts"], "Verdict | None"]
 
 
 class Outcome(StrEnum):
-    """What became of a wait."""
+    """Outcome of a wait."""
 
     WAITING = "waiting"
     READY = "ready"
@@ -34,10 +34,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """An outcome and why; ``exit_kind`` and ``worker`` only when a job failed.
+    """An outcome and its reason; ``exit_kind`` and ``worker`` are set only when a job failed.
 
-    ``cause`` is the reason for programs: how a TPU was lost, or the class of the service's error
-    with which it was refused. ``retryable`` says whether another zone may give what one refused.
+    ``cause`` is the machine-readable reason: how a TPU was lost, or the class of the service's
+    error with which it was refused. ``retryable``: whether another zone may grant what one refused.
     """
 
     outcome: Outcome
@@ -53,7 +53,7 @@ class Verdict:
         return self.outcome is not Outcome.WAITING
 
     def to_event(self) -> dict[str, Any]:
-        """Return what a trigger's event says of it: plain JSON."""
+        """Return the verdict for a trigger's event, as plain JSON values."""
         return {
             "outcome": str(self.outcome),
             "reason": self.reason,
@@ -65,9 +65,9 @@ class Verdict:
 
 
 class Standing(NamedTuple):
-    """For how many seconds a worker's job has not moved, and after how many its agent ends it.
+    """Seconds for which a worker's job has not moved, and the limit at which its agent ends it.
 
-    Without a phase: for how many its agent goes on beating without having begun the job.
+    Without a phase: seconds for which its agent has sent heartbeats without starting the job.
     """
 
     phase: PhaseName | None
@@ -77,13 +77,13 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """All that is known at one moment. Times in seconds.
+    """Everything that is known at one moment. Durations are in seconds.
 
     ``tpu`` is None while the service does not answer: that alone says nothing about the TPU.
-    ``asked`` is when the TPU was last asked for. ``silence`` is by worker the time since its last
+    ``asked`` is when the TPU was last requested. ``silence`` is, by worker, the time since its last
     new heartbeat as we saw it, so that a wrong clock on the VM cannot make it look dead.
-    ``standing`` is by worker how a job stands whose agent says so. ``budget_end`` is when the TPU
-    will have used up the chip-hours that are left.
+    ``standing`` is, by worker, how long its job has not moved, if its agent reports that.
+    ``budget_end`` is when the TPU will have used up the remaining chip-hours.
     """
 
     now: datetime
@@ -107,15 +107,15 @@ class Facts:
 
 
 def judge_readiness(facts: Facts) -> Verdict:
-    """Return whether a TPU that was asked for has come, or will not."""
+    """Return the verdict on a requested TPU: ready, not coming, or still awaited."""
     return _first(facts, (_released, _taken_early, _refused, _ready, _came_too_late))
 
 
 def judge_job(facts: Facts) -> Verdict:
-    """Return how a job on all workers stands: any failed is failed, all ok is ok, else wait.
+    """Return the verdict on a job: failed if any worker failed, ok if all are ok, else wait.
 
-    What workers have reported counts before what has become of the TPU since, but for a failure
-    that the loss of the TPU explains.
+    The workers' reports take precedence over the TPU's later fate, except for a failure that the
+    loss of the TPU explains.
     """
     return _first(
         facts,
@@ -153,7 +153,7 @@ def _deadline(facts: Facts) -> Verdict | None:
 
 
 def _came_too_late(facts: Facts) -> Verdict | None:
-    # Without the service's word it may have come in time, while nobody looked.
+    # Unless the service answers, it may have come in time, between two polls.
     return _deadline(facts) if facts.tpu is not None else None
 
 
@@ -167,7 +167,7 @@ def _budget(facts: Facts) -> Verdict | None:
 
 
 def _unheard_of(facts: Facts) -> str:
-    """Return, for the end of a reason, what to check where no agent ever reported.
+    """Return what to check if no agent ever reported, as the end of a reason.
 
     A budget may end before ``boot_timeout``; a larger one would be spent in the same way.
     """
@@ -177,7 +177,7 @@ def _unheard_of(facts: Facts) -> str:
 
 
 def _taken_early(facts: Facts) -> Verdict | None:
-    """A TPU that was there and was taken before anybody saw it READY: its zone did have one."""
+    """Return a loss, not a refusal, for a TPU taken before it was seen READY: its zone had one."""
     if facts.tpu is None or not facts.tpu.was_taken:
         return None
     return Verdict(Outcome.LOST, facts.tpu.gone_reason or "", Loss.TAKEN)
@@ -188,7 +188,7 @@ def _refused(facts: Facts) -> Verdict | None:
         return None
     fault = facts.tpu.fault
     if not facts.tpu.exists and fault is None and _may_be_late(facts):
-        return None  # what was just accepted need not be visible yet
+        return None  # a request that was just accepted may not be visible yet
     return Verdict(
         Outcome.REFUSED,
         reason,
@@ -221,12 +221,12 @@ def _failed(facts: Facts) -> Verdict | None:
             reason = f"worker {worker} ended with {status.exit_kind} as the TPU went"
             return Verdict(Outcome.LOST, f"{reason}: {gone}", Loss.TAKEN)
         if facts.tpu is None and not facts.released and facts.now < facts.deadline:
-            return Verdict(Outcome.WAITING)  # for the service's word on whose fault it is
+            return Verdict(Outcome.WAITING)  # until the service tells whether the TPU is at fault
     return Verdict(Outcome.FAILED, status.message, exit_kind=status.exit_kind, worker=worker)
 
 
 _MAY_BE_A_LOSS = (ExitKind.FAILED, ExitKind.KILLED)
-"""How jobs end, among other reasons, because their TPU goes."""
+"""Ends of a job that the loss of its TPU may explain, among other reasons."""
 
 
 def _why_it_went(facts: Facts) -> str | None:
@@ -287,7 +287,7 @@ def _silent(facts: Facts) -> Verdict | None:
 
 
 def _hung(facts: Facts) -> Verdict | None:
-    """A job that its own agent should have ended long ago: the agent hangs, too, while it beats."""
+    """Return a loss if an agent sends heartbeats but should have ended its job: it hangs, too."""
     if facts.tpu is None:
         return None
     for worker, job in sorted(facts.standing.items()):

@@ -1,1 +1,1 @@
-"""What the store has of a TPU: reservation, attempts, holder, budgets, ledger."""
+"""Records of a TPU in the store: reservation, attempts, holder, budgets, ledger."""

@@ -1,7 +1,7 @@
-"""What an attempt's time was spent on, from the facts that are in the store: the rules alone.
+"""Splits an attempt's time by what it was spent on, from facts in the store: the rules alone.
 
-The time is cut at moments that follow each other; of the pieces in which a job ran, the job's own
-account says more. So the pieces sum up to the whole, whatever is missing. Worker 0 speaks for all.
+The time is cut at successive moments; for the pieces in which a job ran, the job's own account has
+more detail. So the pieces sum up to the whole, whatever is missing. Worker 0 speaks for all.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from pipeline_store.formats.spent import added, fitted
 from tpu_lifecycle.records.attempts import NOTICEABLE
 
 KEPT_APART = (SpentOn.STALL, SpentOn.RECOVERY)
-"""Of a probe's time, which else is not told apart."""
+"""The parts of a probe's time that are kept separate; the rest is one part."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of one attempt.
+    """Facts that are known about one attempt.
 
-    :param since: when the attempt before it had ended, or the reservation was made.
-    :param after: what the time from then until it was asked for is called.
-    :param rented: when its node was made; None: it never had one.
-    :param node_created: the same as the service says it, if it does.
+    :param since: when the previous attempt had ended, or the reservation was made.
+    :param after: name of the time from ``since`` to ``created``.
+    :param rented: when its node was created; None: it never had one.
+    :param node_created: the same as the service states it, if it does.
     :param given_up: when its end was decided: it was lost, cancelled, refused or released.
     :param gone: when its deletion was confirmed, or until when the time counts.
-    :param beat: time of worker 0's last sign of life.
+    :param beat: time of worker 0's last heartbeat.
     :param jobs: of worker 0, oldest first.
-    :param resumed: step whose checkpoint training went on from, or can, by jobs of it that were cut
-        off; it may be committed after the last sign of life.
-    :param is_lost: nobody knows what it did after its last sign of life.
-    :param probes: ids of the jobs among them that measure a model on labelled tasks.
+    :param resumed: step of the checkpoint from which training resumed, or can, by id of a job that
+        was cut off; it may be committed after the last heartbeat.
+    :param is_lost: its activity after its last heartbeat is unknown.
+    :param probes: ids of those jobs that measure a model on labeled tasks.
     """
 
     since: datetime
@@ -55,7 +55,7 @@ class Facts:
 class Piece:
     """A part of an attempt's time, and what it was spent on; the seconds sum up to all of it.
 
-    :param job_id: the job by whose own account they have several names.
+    :param job_id: the job whose own account splits the seconds.
     """
 
     start: datetime
@@ -65,7 +65,7 @@ class Piece:
 
 
 def unbilled(facts: Facts) -> Seconds:
-    """Return the time before there was a node, or in which there never was one."""
+    """Return the time before there was a node, or all of it if there never was one."""
     return added(piece.seconds for piece in waits(facts))
 
 
@@ -75,7 +75,7 @@ def billed(facts: Facts) -> Seconds:
 
 
 def waits(facts: Facts) -> list[Piece]:
-    """Return the pieces of the time that is not billed, one after the other."""
+    """Return the pieces of the unbilled time in order."""
     line = _Line(min(facts.since, facts.created))
     line.until(facts.created, facts.after)
     end = facts.rented or min(facts.given_up or facts.gone, facts.gone)
@@ -84,7 +84,7 @@ def waits(facts: Facts) -> list[Piece]:
 
 
 def pieces(facts: Facts) -> list[Piece]:
-    """Return the pieces of the time that is billed, one after the other."""
+    """Return the pieces of the billed time in order."""
     if facts.rented is None:
         return []
     end = _end_of_work(facts)
@@ -103,10 +103,10 @@ def pieces(facts: Facts) -> list[Piece]:
 
 
 def _is_in_order(facts: Facts) -> bool:
-    """Return whether what the VM tells lies within the time in which it was there.
+    """Return whether the times that the VM reported lie within its lifetime.
 
-    It does not if its clock was wrong, and nothing told by how much: then how long the parts of a
-    job took is known, but not what was before, between and after.
+    They do not if its clock was wrong by an unknown amount: then the durations of the parts of a
+    job are known, but not what was before, between and after the jobs.
     """
     told = [moment for job in facts.jobs for moment in (job.started, job.ended)]
     if (hello := facts.hello) is not None:
@@ -117,32 +117,32 @@ def _is_in_order(facts: Facts) -> bool:
 
 
 def _end_of_work(facts: Facts) -> datetime:
-    """Return when the TPU had nothing to do any more but to be deleted.
+    """Return when the TPU had nothing left to do but be deleted.
 
-    A job that is told to end when its TPU is given up first saves what it has.
+    A job that is stopped when its TPU is given up first saves its state.
     """
     given_up = min(facts.given_up or facts.gone, facts.gone)
     ends = [_account(job, facts)[0] for job in facts.jobs]
-    # A clock that is ahead says of a job that it ended after its TPU was gone.
+    # By a clock that is ahead, a job may have ended after its TPU was gone.
     return max([given_up, *(end for end in ends if end <= facts.gone)])
 
 
 @dataclass
 class _Line:
-    """A moment that only ever moves on, up to an end, and what lies behind it."""
+    """A moment that only moves forward, up to an end, and the pieces of time behind it."""
 
     now: datetime
     end: datetime | None = None
     parts: list[Piece] = field(default_factory=list)
 
     def until(self, moment: datetime, name: SpentOn) -> None:
-        """Move on; what lies between has one name."""
+        """Move forward; the time in between gets one name."""
         self.with_account(moment, {}, name)
 
     def with_account(
         self, moment: datetime, account: Seconds, rest: SpentOn, job_id: str = ""
     ) -> None:
-        """Move on; what lies between is what an account says, and the rest has a name."""
+        """Move forward; an account splits the time in between, and the rest gets a name."""
         goal = min(moment, self.end) if self.end else moment
         if goal > self.now:
             seconds = fitted(account, (goal - self.now).total_seconds(), rest)
@@ -154,7 +154,7 @@ def _boot(line: _Line, hello: AgentHello) -> None:
     up = hello.first_started or hello.started
     line.until(hello.boot_began or up, SpentOn.TPU_INITIALIZATION)
     line.until(hello.image_pulled or line.now, SpentOn.IMAGE_PULL)
-    # An agent of an earlier version does not say when its VM's own program began.
+    # An agent of an earlier version does not report when its VM's own program began.
     line.until(up, SpentOn.CODE)
 
 
@@ -170,16 +170,16 @@ def _jobs(line: _Line, facts: Facts) -> None:
 
 
 def _account(job: JobUsage, facts: Facts) -> tuple[datetime, Seconds]:
-    """Return until when a job's account goes, and the account."""
+    """Return the end of the time that a job's account covers, and the account."""
     end = job.ended or facts.beat or job.started
     if not job.seconds:
-        # Of an agent that kept none the steps are known.
+        # An agent that kept no account still reported the time in steps.
         return end, {SpentOn.STEP: job.stepping_seconds}
     if job.job_id not in facts.probes:
         is_cut_off = job.ended is None and facts.given_up is not None
         unsaved = job.lost(facts.resumed.get(job.job_id)) if is_cut_off else 0.0
         lost = min(unsaved, job.seconds.get(SpentOn.STEP, 0.0))
-        # A VM that is taken away cannot say any more that its process has ended.
+        # A VM that is taken away can no longer report that its process has ended.
         return end, added([job.seconds, {SpentOn.STEP: -lost, SpentOn.LOST_STEPS: lost}])
     kept = {name: value for name, value in job.seconds.items() if name in KEPT_APART}
     return end, added([kept, {SpentOn.PROBE: _total(job.seconds) - _total(kept)}])

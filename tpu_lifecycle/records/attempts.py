@@ -1,9 +1,9 @@
-"""The attempts of a reservation as the store records them: asked for, and what became of it.
+"""The attempts of a reservation as the store records them: their requests and outcomes.
 
-Nobody sees the clock of a VM and that of the machine that sets the marks at once, but both machines
-write files of the store that say when: the store notes by its own clock when it got them. A file is
-never there before its writer says so, hence the file that was stored soonest tells most of its
-writer's clock.
+The clocks of a VM and of the machine that sets the marks cannot be compared directly, but both
+machines write files with times in them, and the store notes by its own clock when it got each. A
+file is never stored before its writer wrote the time, hence the file that was stored soonest after
+that tells most about its writer's clock.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from tpu_lifecycle.service.backend import (
 )
 
 LANDING_WINDOW = timedelta(seconds=60)
-"""Longest time after a create call was sent in which it may still take effect, or what it made may
-not be visible yet: the call's own timeout, and as much again for a service that is late."""
+"""Longest time after a create call was sent in which it may still take effect, or its TPU may not
+be visible yet: the call's own timeout, and as much again for a slow service."""
 
 LASTING_REFUSALS = (TpuPermissionError, TpuInvalidRequestError, TpuNotFoundError)
-"""Answers to a create call with which no look into the same zone can be expected to work."""
+"""Answers to a create call after which listing the same zone cannot be expected to work."""
 
 BOOT_ADVICE = (
     "Check that tpu.container_image is set, that tpu.service_account may pull it and read and "
     "write the store, that the subnetwork has Private Google Access, and the startup script's log "
     "on the VM (journalctl -u google-startup-scripts)"
 )
-"""What to do about a TPU whose agents never report; without a full stop."""
+"""Advice for a TPU whose agents never report; without a final period."""
 
 GIVEN_UP = frozenset({AttemptEvent.REFUSED, AttemptEvent.LOST, AttemptEvent.CANCELLED})
-"""Marks after which an attempt's TPU is deleted and another one asked for."""
+"""Marks after which an attempt's TPU is deleted and another one requested."""
 
 _REFUSALS = frozenset(error.__name__ for error in LASTING_REFUSALS)
 NOTICEABLE = timedelta(seconds=5)
-"""A difference between two clocks that is less is not told from a store that takes its time."""
+"""A smaller difference between two clocks cannot be distinguished from a slow store."""
 
 LATE = timedelta(minutes=1)
-"""Marks that are stored later than they say were copied there, or set by a clock that is wrong."""
+"""Marks stored this much later than their own time were copied, or set by a wrong clock."""
 
 
 class Loss(StrEnum):
@@ -70,7 +70,7 @@ class Loss(StrEnum):
 
 
 TAKEN_BY_SERVICE = frozenset({Loss.TAKEN, Loss.STOPPED})
-"""How a TPU is lost that the service takes away; the other ways are the run's own trouble."""
+"""Losses in which the service takes the TPU away; the others are the run's own trouble."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ class AttemptRecord:
 
     @property
     def name(self) -> TpuName:
-        """Return where its TPU is, if there is one."""
+        """Return the name and zone of its TPU, whether or not there is one."""
         attempt = self.attempt
         return TpuName(attempt.zone, attempt.queued_resource_id, attempt.slice_count)
 
     @property
     def is_usable(self) -> bool:
-        """Return whether it may still come to run jobs."""
+        """Return whether it may still run jobs, now or later."""
         return not self.marks.keys() & (GIVEN_UP | {AttemptEvent.GONE})
 
     @property
@@ -133,13 +133,13 @@ class AttemptRecord:
 
     @property
     def is_landing(self) -> bool:
-        """Return whether its TPU may appear although nobody asks for it any more."""
+        """Return whether its TPU may still appear from the last create call."""
         since = self.asked or self.attempt.created
         return self.may_land and datetime.now(UTC) - since < LANDING_WINDOW
 
     @property
     def is_unsettled(self) -> bool:
-        """Return whether looking once more may find what was not there before."""
+        """Return whether another poll may find a TPU that was not there before."""
         return AttemptEvent.GONE not in self.marks and (
             self.is_landing or (self.may_land and self.is_usable)
         )
@@ -160,7 +160,7 @@ class AttemptRecord:
         return "released"
 
     def mark_asked(self) -> AttemptRecord:
-        """Note that a create call is about to be sent, and return the record with that."""
+        """Record that a create call is about to be sent, and return the record with the mark."""
         mark = AttemptMark(event=AttemptEvent.ASKED, time=datetime.now(UTC))
         mark.write(self.layout.mark(AttemptEvent.ASKED))
         return AttemptRecord(self.attempt, self.layout, self.marks | {AttemptEvent.ASKED: mark})
@@ -171,7 +171,7 @@ class AttemptRecord:
         reason: str = "",
         **details: Any,
     ) -> AttemptRecord:
-        """Set a mark unless it is set, and return the record with it.
+        """Set a mark unless it is already set, and return the record with it.
 
         :param details: further fields of :class:`pipeline_store.formats.AttemptMark`.
         """
@@ -201,10 +201,10 @@ def load_attempts(reservation: ReservationLayout) -> list[AttemptRecord]:
 
 
 def salvage_attempts(layout: ReservationLayout, reservation: Reservation) -> list[AttemptRecord]:
-    """Read all attempts as far as they can be read: damage in the store must not keep a TPU.
+    """Read all attempts as far as possible: damage in the store must not keep a TPU alive.
 
-    A mark that cannot be read counts as not set. Of an attempt that cannot be read the number gives
-    the name, but nothing the zone: it is returned once for every zone of the reservation.
+    A damaged mark counts as not set. For a damaged attempt, its number gives the name but not the
+    zone: it is returned once for every zone of the reservation.
     """
     records: list[AttemptRecord] = []
     number = 1
@@ -233,7 +233,7 @@ def create_attempt(
     zone: str,
     checkpoint_step: int | None,
 ) -> AttemptRecord | None:
-    """Write the next attempt's record; None when somebody else took the number first."""
+    """Write the next attempt's record; None when another process took the number first."""
     attempt = _any_attempt(reservation, number, zone).model_copy(
         update={
             "token": secrets.token_hex(16),
@@ -246,7 +246,7 @@ def create_attempt(
 
 
 def _any_attempt(reservation: Reservation, number: int, zone: str) -> Attempt:
-    """Return what every attempt of that number in that zone has; its token is nobody's."""
+    """Return the fields common to all attempts of that number in that zone; the token is empty."""
     name = resource_id(
         reservation.run_key, reservation.generation, number, reservation.installation
     )
@@ -266,7 +266,7 @@ def _any_attempt(reservation: Reservation, number: int, zone: str) -> Attempt:
 def read_heartbeat(record: AttemptRecord, worker: int) -> Heartbeat | None:
     """Return a worker's last heartbeat; None when there is none, or an orphan wrote it.
 
-    One that cannot be read is none: it is written again and again, so if it stays damaged its
+    A damaged heartbeat counts as missing: it is rewritten continually, so if it stays damaged, its
     worker has died and counts as silent.
     """
     try:
@@ -279,7 +279,7 @@ def read_heartbeat(record: AttemptRecord, worker: int) -> Heartbeat | None:
 def ahead(record: AttemptRecord, hello: AgentHello | None, beat: Heartbeat | None) -> timedelta:
     """Return by how much worker 0's clock is ahead of ours; negative: it is behind.
 
-    Zero also when the store's times do not tell.
+    Zero also when that cannot be derived from the store's times.
 
     :param hello: of worker 0, as is the heartbeat.
     """
@@ -296,6 +296,6 @@ def ahead(record: AttemptRecord, hello: AgentHello | None, beat: Heartbeat | Non
 
 
 def _ahead_of_store(told: Iterable[tuple[str, datetime]]) -> timedelta | None:
-    """Return by how much the clock that wrote some files is ahead of the store's, at least."""
+    """Return the least amount by which the clock of some files' writer is ahead of the store's."""
     stored = [(time, uris.modified(uri)) for uri, time in told]
     return max((time - modified for time, modified in stored if modified), default=None)

@@ -1,7 +1,7 @@
-"""The attempts that were billed in the last time, with what their time went to, for sums of them.
+"""Lists recently billed attempts, with what their time was spent on, for sums over them.
 
-Two listings say which runs can have any, so of the others no file is read. What is read and can not
-change any more is kept.
+Two listings show which runs can have any, so no files of the others are read. Listed files that
+were read are cached by their time of modification.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from tpu_lifecycle.records.attempts import TAKEN_BY_SERVICE, AttemptRecord, load
 from tpu_lifecycle.records.ledger import so_far
 
 WEEKS = 12
-"""So far back sums go, unless somebody wants others."""
+"""Weeks that sums cover by default."""
 
 CLOCKS_DIFFER = timedelta(days=1)
-"""By so much the clock by which the store dates a ledger may be behind the one of its entries."""
+"""How far the store's clock, which dates a ledger, may be behind the clock of its entries."""
 
 KEPT_FILES = 4096
-"""So many files that were read stay in memory: some kilobytes each."""
+"""Number of files that stay in memory once read: some kilobytes each."""
 
 F = TypeVar("F", bound=StoredFile)
 
@@ -58,12 +58,14 @@ _DONE_AGAIN = (
 
 @dataclass(frozen=True)
 class Spent:
-    """One attempt that was billed, and whose it was.
+    """One attempt that was billed, with its run and lineage.
 
     :param price: of a chip-hour, and when it was looked up.
     :param chip_seconds: by what they were spent on; they sum up to those of the ledger's entry.
-    :param lost: chip-seconds that a loss cost: with the TPU that was lost, and to start the next.
-    :param saved: against the price on demand; None: it is not known, or it was on demand.
+    :param lost_to_preemption: chip-seconds that losses to the service cost: those lost with the
+        TPU, and those spent on starting the next one.
+    :param lost_to_failures: the same for all other losses.
+    :param saved: against the on-demand price; None: that is unknown, or the TPU was not spot.
     :param is_rented: the TPU is not known to be gone.
     """
 
@@ -81,13 +83,13 @@ class Spent:
 
     @property
     def week(self) -> str:
-        """Return the week in which it was asked for, as 2026-W05."""
+        """Return the week in which it was requested, such as 2026-W05."""
         return f"{self.entry.created:%G-W%V}"
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """What the listings show of all runs: their files by address."""
+    """The files of all runs as listed, by address."""
 
     runs: Mapping[str, ObjectDetails]
     reservations: Mapping[str, ObjectDetails]
@@ -102,7 +104,7 @@ class _Listed:
         return cls({one.uri: one for one in runs}, {one.uri: one for one in found})
 
     def places(self, since: datetime) -> list[ReservationLayout]:
-        """Return the reservations that are open, or whose books were closed since then."""
+        """Return the reservations that are open, or whose ledger was written since then."""
         folders = {uri.rpartition("/")[0] for uri in self.reservations}
         places = [ReservationLayout(folder) for folder in sorted(folders)]
         closed = {place: self.reservations.get(place.ledger) for place in places}
@@ -114,7 +116,7 @@ class _Listed:
 
 
 def default_since() -> datetime:
-    """Return the beginning of the first of the last weeks, the present one too."""
+    """Return the beginning of the last ``WEEKS`` weeks, including the current one."""
     now = datetime.now(UTC)
     monday = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(now.weekday())
     return monday - timedelta(weeks=WEEKS - 1)
@@ -127,7 +129,7 @@ def spent_since(
     lineage_id: str | None = None,
     problems: list[str],
 ) -> list[Spent]:
-    """Return every attempt that was asked for since a moment and got a TPU.
+    """Return every attempt that was requested since a moment and got a TPU.
 
     :param lineage_id: None: of all lineages.
     :param problems: gets a line for each reservation whose files cannot be read.
@@ -145,7 +147,7 @@ def spent_since(
 def _spent_in(
     store: StoreLayout, listed: _Listed, place: ReservationLayout, lineage_id: str | None
 ) -> list[Spent]:
-    """Return the attempts of a reservation; none of those of another lineage.
+    """Return the billed attempts of a reservation; none if it is of another lineage.
 
     :raises FormatError: a file is damaged.
     """
@@ -168,13 +170,13 @@ def _spent_in(
         if entry.billed_seconds:
             names = (owner, record.lineage_id, outcome.outcome if outcome else None)
             found.append(_spent(names, ledger, entry, before, is_rented=entry.attempt in rented))
-            # An attempt that got no TPU between two leaves it the loss that the next one makes up.
+            # Attempts without a TPU are skipped: the next billed one makes up for the last loss.
             before = entry
     return found
 
 
 def _load(kind: type[F], file: ObjectDetails) -> F:
-    """Return a file as it was when it was listed, or a little later.
+    """Return a file as it was when it was listed, or slightly later.
 
     :raises FormatError: it is damaged.
     """
@@ -183,7 +185,7 @@ def _load(kind: type[F], file: ObjectDetails) -> F:
 
 @functools.lru_cache(KEPT_FILES)
 def _kept(kind: type[StoredFile], uri: str, modified: datetime) -> StoredFile:
-    """Return a file's content; one that was written anew has another time."""
+    """Return a file's content, cached; a rewritten file has another time of modification."""
     del modified
     return kind.load(uri)
 
@@ -194,7 +196,7 @@ def may_be_rented(record: AttemptRecord) -> bool:
 
 
 def named(entry: LedgerEntry) -> Seconds:
-    """Return what an attempt's billed seconds were spent on, also where the ledger is older."""
+    """Return what an attempt's billed seconds were spent on, also from a ledger of old format."""
     known = entry.seconds or {SpentOn.STEP: entry.stepping_seconds}
     return fitted(known, entry.billed_seconds, SpentOn.UNATTRIBUTED)
 

@@ -1,7 +1,7 @@
-"""What a run may use up: lost TPUs, attempts without progress, time and chip-hours.
+"""The budgets of a run: lost TPUs, attempts without progress, time and chip-hours.
 
-Each budget has an error of its own that says which setting allows more. How often a killed trainer
-is started again (``budget.max_failures``) the agent counts. The price (``budget.max_cost``) counts
+Each budget has its own error, which names the setting that allows more. Restarts of a killed
+trainer (``budget.max_failures``) are counted by the agent. The price (``budget.max_cost``) counts
 as the chip-hours that it buys.
 """
 
@@ -37,7 +37,7 @@ _ADVICE = {
     Loss.SILENT: _JOB_ADVICE,
     Loss.HUNG: _JOB_ADVICE,
 }
-"""What to do about TPUs that are lost so; without a full stop."""
+"""Advice by kind of loss; without a final period."""
 
 
 class BudgetError(RuntimeError):
@@ -61,7 +61,7 @@ class ChipHoursBudgetError(BudgetError):
 
 
 def renewal_advice(run: RunLayout, setting: str) -> str:
-    """Return what to do when a budget is used up and training shall go on."""
+    """Return advice for continuing training when a budget is used up."""
     return (
         "Clear the reserve task: the new reservation has all budgets anew, and training resumes "
         f"from its last checkpoint. For a larger budget first change {setting} in {run.config}."
@@ -69,11 +69,11 @@ def renewal_advice(run: RunLayout, setting: str) -> str:
 
 
 def newest_checkpoint(run: RunLayout) -> int | None:
-    """Return the step of the newest checkpoint that is committed, or None.
+    """Return the step of the newest committed checkpoint, or None.
 
-    Of a fine-tuning run the steps of all trials of this TPU together, and one for each that is
-    done: so each checkpoint of any of them is a later step, and so is the end of one that is only
-    measured.
+    For a fine-tuning run, the sum of the newest steps of all trials of this TPU, plus one for each
+    trial that is done: so each checkpoint of any trial is a later step, and so is the end of one
+    that is only measured.
     """
     steps = [step for place in trainings(run) if (step := _newest_step(place)) is not None]
     steps += [1 for trial in trials(run) or [] if uris.exists(trial.result)]
@@ -87,7 +87,7 @@ def _newest_step(training: TrainingLayout) -> int | None:
 
 
 def check_next_attempt(reservation: OpenReservation, records: Sequence[AttemptRecord]) -> None:
-    """Do nothing while the budgets allow one more TPU.
+    """Check that the budgets allow one more TPU.
 
     :raises BudgetError: one of them does not.
     """
@@ -104,7 +104,7 @@ def check_next_attempt(reservation: OpenReservation, records: Sequence[AttemptRe
         raise BootFailureError(
             f"{reservation}: two TPUs in a row came up but their agents never reported. {last}"
         )
-    # After its end a training makes no checkpoints: what is lost then lost no training.
+    # A finished training makes no checkpoints: a TPU that is lost later loses no training.
     has_ended = all(uris.exists(place.result) for place in trainings(reservation.run))
     stalled = [] if has_ended else _stalled(lost)
     if len(stalled) >= budget.max_stalled_attempts:
@@ -117,9 +117,9 @@ def check_next_attempt(reservation: OpenReservation, records: Sequence[AttemptRe
 
 
 def check_chip_hours(reservation: OpenReservation, records: Sequence[AttemptRecord]) -> None:
-    """Do nothing while some of the chip-hours is left.
+    """Check that some chip-hours are left.
 
-    :raises ChipHoursBudgetError: nothing is.
+    :raises ChipHoursBudgetError: none are left.
     """
     limit = reservation.config.budget.chip_hours_limit
     if limit is None:
@@ -136,11 +136,11 @@ def check_chip_hours(reservation: OpenReservation, records: Sequence[AttemptReco
 def chip_hours_end(
     reservation: OpenReservation, records: Sequence[AttemptRecord], record: AttemptRecord
 ) -> datetime | None:
-    """Return when the attempt's TPU will have used up what is left of the chip-hours.
+    """Return when the attempt's TPU will have used up the remaining chip-hours.
 
-    The same whenever it is asked: it follows from marks that are set once. A TPU that was given up
-    before, and lingers in its deletion, counts until this one was asked for; what it takes longer
-    counts when the next one is.
+    The result never changes: it follows from marks that are set once. An earlier TPU that was given
+    up, and lingers in its deletion, counts until this attempt was created; any longer time counts
+    for the next attempt.
 
     :returns: None while it is not READY, and when there is no such budget.
     """
@@ -172,9 +172,9 @@ def chip_count(reservation: Reservation) -> int:
 def chip_seconds(
     reservation: Reservation, record: AttemptRecord, *, until: datetime | None = None
 ) -> float:
-    """Return what an attempt has used at most, until its TPU was confirmed gone.
+    """Return the most chip-seconds that an attempt can have used before it was confirmed gone.
 
-    :param until: up to then, if it is not gone before; None: now.
+    :param until: end of the time that counts, if the TPU is not gone before; None: now.
     """
     gone = record.marks.get(AttemptEvent.GONE)
     ends = [moment for moment in (until, gone.time if gone else None) if moment]
@@ -193,8 +193,8 @@ def _spent(
 ) -> float:
     """Return the chip-seconds that the budget counts for an attempt, up to now or until a moment.
 
-    A TPU that was found taken may have been so for as long as nobody looked: it counts until it
-    must have fallen silent, so that an outage of Airflow does not use up a budget.
+    A TPU that was found taken may have been taken long before the poll that found it: it counts
+    until it must have fallen silent, so that an outage of Airflow does not use up a budget.
     """
     used = chip_seconds(reservation.record, record, until=until)
     lost = record.marks.get(AttemptEvent.LOST)
@@ -206,9 +206,10 @@ def _spent(
 
 
 def rented_since(record: AttemptRecord) -> datetime | None:
-    """Return when the attempt's node was made, or was seen READY; None when it never had one.
+    """Return when the attempt's node was created, or was seen READY; None when it never had one.
 
-    A node cannot be older than the attempt: then the service's clock is behind ours.
+    A node cannot be older than the attempt: if it seems to be, the service's clock is behind ours,
+    and the attempt's creation counts.
     """
     ready = record.marks.get(AttemptEvent.READY)
     starts = [moment for moment in (node_created(record), ready.time if ready else None) if moment]
@@ -216,13 +217,13 @@ def rented_since(record: AttemptRecord) -> datetime | None:
 
 
 def node_created(record: AttemptRecord) -> datetime | None:
-    """Return when the attempt's node was made, as the service says; None if nobody asked it."""
+    """Return when the attempt's node was created, by the service's clock; None if unknown."""
     moments = [mark.node_created for mark in record.marks.values() if mark.node_created]
     return min(moments, default=None)
 
 
 def _last_loss(records: Sequence[AttemptRecord]) -> str:
-    """Return how the newest lost attempt ended, and what helps against losses of its kind."""
+    """Return how the newest lost attempt ended, with advice on losses of its kind."""
     lost = [record for record in records if AttemptEvent.LOST in record.marks]
     if not lost:
         return ""
@@ -237,8 +238,8 @@ def _cause(record: AttemptRecord) -> str:
 def _stalled(lost: Sequence[AttemptRecord]) -> list[AttemptRecord]:
     """Return the newest attempts in a row that were lost without a new checkpoint.
 
-    New is one of a later step than all before: going back and making it again is no progress. Those
-    that the service took are passed over: nothing that the job did lost them, and they count for
+    A checkpoint is new if its step is later than all before: repeating a step is no progress.
+    Attempts that the service took are skipped: the job did not cause their loss, and they count for
     ``budget.max_preemptions``.
     """
     best = 0

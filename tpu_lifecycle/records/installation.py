@@ -1,7 +1,7 @@
-"""Which installation a TPU belongs to: the store that it was asked for from.
+"""Identifies the installation that a TPU belongs to: the store that it was requested from.
 
-Installations that share project and owner may have runs of equal ids. What tells them apart is a
-random id in the store together with the store's place, so that a copied store is another one.
+Installations that share project and owner may have runs with equal ids. They are distinguished by
+a random id in the store together with the store's location, so a copied store is another one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NewIdentity:
-    """That TPUs were asked for from a store before it had the identity that it has now.
+    """A change of a store's identity since TPUs were first requested from it.
 
     :ivar label: of its TPUs from now on; empty while there is none.
-    :ivar text: how that came, and what it means for the TPUs of before.
+    :ivar text: how that came about, and what it means for the earlier TPUs.
     """
 
     label: str
@@ -34,7 +34,7 @@ class NewIdentity:
 
 
 def establish(store: StoreLayout) -> str:
-    """Return the label value of a store's TPUs; its id file is made when it is missing.
+    """Return the label value of a store's TPUs; create its id file when it is missing.
 
     :raises FormatError: the id file, or a record of an identity, is damaged.
     """
@@ -42,7 +42,7 @@ def establish(store: StoreLayout) -> str:
     label = installation_label(store.root, Installation.load(store.installation).id)
     if not uris.exists(store.identity(label)):
         is_first = not uris.list_files(store.identities)
-        # Before a program that kept identities there may have been one.
+        # An earlier version, which recorded no identities, may already have had one.
         is_first &= not (is_made and uris.list_files(store.tpu_places))
         StoreIdentity(
             label=label, root=store.root, since=datetime.now(UTC), is_first=is_first
@@ -53,7 +53,7 @@ def establish(store: StoreLayout) -> str:
 
 
 def new_identity(store: StoreLayout) -> NewIdentity | None:
-    """Return that a store is not what it was when TPUs were first asked for from it, or None.
+    """Return the change of a store's identity since TPUs were first requested from it, or None.
 
     :raises FormatError: the id file, or a record of an identity, is damaged.
     """
@@ -86,7 +86,7 @@ def new_identity(store: StoreLayout) -> NewIdentity | None:
 class Identity:
     """A store's identity as far as it can be read.
 
-    :param label: of its TPUs; None when the id file cannot be read, or is not there.
+    :param label: of its TPUs; None when the id file cannot be read, or is missing.
     """
 
     store: StoreLayout
@@ -94,9 +94,9 @@ class Identity:
 
     @classmethod
     def read(cls, store: StoreLayout, problems: list[str]) -> Identity:
-        """Read it; what cannot be read is a problem and stops nothing.
+        """Read a store's identity; a failure is a reported problem and stops nothing.
 
-        :param problems: gets a line when it cannot be read.
+        :param problems: gets a line when the id file cannot be read.
         """
         try:
             found = Installation.load_or_none(store.installation)
@@ -108,9 +108,9 @@ class Identity:
     def has(self, labels: Mapping[str, str], find: Callable[[], Reservation | None]) -> bool:
         """Return whether a TPU is this store's.
 
-        While the id cannot be read, the store's place alone decides. One with another id of this
-        place is of an id file that was lost: then the store must know its reservation. So it must
-        of a TPU without the label, which was asked for by a program that set none.
+        While the id cannot be read, the store's location alone decides. A label with this location
+        but another id comes from an id file that was lost: then the store must know the TPU's
+        reservation. The same holds for a TPU without the label, from a version that set none.
 
         :param find: returns the reservation that the labels name, if it is in this store.
         """

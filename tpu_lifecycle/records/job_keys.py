@@ -1,4 +1,4 @@
-"""The key with which a reservation's jobs are signed, from its reservation to its release."""
+"""Keeps the key that signs a reservation's jobs, from the reservation to its release."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline_store.layout import StoreLayout
 
 
 def establish(store: StoreLayout, run_key: str, generation: int) -> None:
-    """Make the key of a reservation that is about to be made; of two callers one makes it."""
+    """Create the key of a new reservation; of two concurrent callers, only one creates it."""
     key = JobKey(run_key=run_key, generation=generation, key=job_signatures.new_key())
     key.create(store.job_key(run_key, generation))
 

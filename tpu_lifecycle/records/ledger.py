@@ -1,4 +1,4 @@
-"""What a reservation generation cost, as an upper estimate, and what its time was spent on."""
+"""Computes what a reservation generation cost, at most, and what its time was spent on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tpu_lifecycle.records.budgets import chip_count, node_created, rented_since
 from tpu_lifecycle.records.reservation import OpenReservation
 
 PROBE = "training.probe"
-"""Entry point of the job that measures a model on labelled tasks."""
+"""Entry point of the job that measures a model on labeled tasks."""
 
 F = TypeVar("F", bound=StoredFile)
 Told = TypeVar("Told", AgentHello, JobUsage)
@@ -47,12 +47,12 @@ Told = TypeVar("Told", AgentHello, JobUsage)
 def build_ledger(
     reservation: Reservation, layout: ReservationLayout, records: Sequence[AttemptRecord]
 ) -> Ledger:
-    """Return the bill of a generation, of attempts that are not gone up to now.
+    """Return the bill of a generation; attempts that are not gone are billed up to now.
 
     A TPU is billed while it is READY. Counted here is the time from the node's creation, or when
     it was seen READY, to the moment its deletion was confirmed: a little more, and much more if it
-    was taken while nobody looked, but never less. An attempt that never got a node costs nothing.
-    What of it was spent in steps is what worker 0 said last.
+    was taken while nothing polled it, but never less. An attempt that never got a node costs
+    nothing. The time spent in steps is what worker 0 last reported.
     """
     released = _readable(Released, layout.released)
     before = [None, *records]
@@ -66,9 +66,10 @@ def build_ledger(
 def timelines(
     reservation: Reservation, layout: ReservationLayout, records: Sequence[AttemptRecord]
 ) -> list[tuple[list[Piece], list[Piece]]]:
-    """Return when each attempt spent its time on what: what is not billed, then what is.
+    """Return the pieces of each attempt's time: the unbilled ones, then the billed ones.
 
-    They sum up to what :func:`build_ledger` says of the attempts.
+    Their lengths sum up to the times of :func:`build_ledger`. Only the split into kept and lost
+    steps may differ: the step from which training resumed is not looked up here.
     """
     released = _readable(Released, layout.released)
     facts = [
@@ -79,9 +80,9 @@ def timelines(
 
 
 def so_far(reservation: Reservation, layout: ReservationLayout) -> Ledger:
-    """Return a generation's ledger, or what it would say now.
+    """Return a generation's ledger, or its preliminary content if it is not written yet.
 
-    Of an attempt that is not confirmed gone a bill that is there counts: the reaper's.
+    For an attempt that is not confirmed gone, an existing bill counts: the reaper's.
 
     :raises FormatError: a file that this needs is damaged.
     """
@@ -98,10 +99,10 @@ def so_far(reservation: Reservation, layout: ReservationLayout) -> Ledger:
 
 
 def write_bill(reservation: OpenReservation, record: AttemptRecord, *, reaped: str = "") -> None:
-    """Write what the ledger will say of an attempt.
+    """Write an attempt's bill: its future entry in the ledger.
 
     :param reaped: why the reaper has deleted its TPU, which is not confirmed gone: then the bill
-        goes up to now, and one that is there stays.
+        goes up to now, and an existing bill stays.
     """
     try:
         earlier = load_attempt(reservation.layout, record.number - 1)
@@ -170,7 +171,7 @@ def _facts(
     beat = read_heartbeat(record, 0)
     hello = _readable(AgentHello, record.layout.hello(0))
     hello = hello if hello and hello.token == record.attempt.token else None
-    # What the VM says is told by its own clock.
+    # The times that the VM reports are by its own clock.
     late = -ahead(record, hello, beat)
     since, after = _before(reservation, earlier, record)
     return Facts(
@@ -190,10 +191,10 @@ def _facts(
 
 
 def _resumed(record: AttemptRecord, facts: Facts, later: Sequence[AttemptRecord]) -> dict[str, int]:
-    """Return from which step's checkpoint training goes on, by jobs that were cut off.
+    """Return the step of the checkpoint from which training resumes, by job that was cut off.
 
-    A later attempt says from which one it went on. Until one has, it is the newest that this one
-    committed: its own trainer may not have lived to say so.
+    A later attempt reports the step from which it resumed. Until one has, it is the newest step
+    that this attempt committed: its own trainer may not have lived to report it.
     """
     steps: dict[str, int] = {}
     for job in facts.jobs:
@@ -215,7 +216,7 @@ def _begun_later(job_id: str, later: Iterable[AttemptRecord]) -> int | None:
 
 
 def _committed(record: AttemptRecord) -> int | None:
-    """Return the newest step of which an attempt has committed a checkpoint that is still there."""
+    """Return the newest step among an attempt's committed checkpoints that still exist."""
     run = RunLayout(record.layout.root.rsplit("/", 4)[0])
     for uri in sorted(uris.list_files(run.training.checkpoints), reverse=True):
         manifest = _readable(CheckpointManifest, uri)
@@ -225,7 +226,7 @@ def _committed(record: AttemptRecord) -> int | None:
 
 
 def _moved(told: Told, by: timedelta) -> Told:
-    """Return what a VM told, with all of its moments moved."""
+    """Return a VM's report with all of its times shifted."""
     moments = {name: value for name, value in told if isinstance(value, datetime)}
     return told.model_copy(update={name: moment + by for name, moment in moments.items()})
 
@@ -233,7 +234,7 @@ def _moved(told: Told, by: timedelta) -> Told:
 def _before(
     reservation: Reservation, earlier: AttemptRecord | None, record: AttemptRecord
 ) -> tuple[datetime, SpentOn]:
-    """Return when the attempt before was over, and what the time since then was spent on."""
+    """Return when the previous attempt was over, and what the time since then was spent on."""
     if earlier is None:
         return reservation.created, SpentOn.QUEUE
     ends = [mark.time for event, mark in earlier.marks.items() if event in GIVEN_UP]
@@ -245,7 +246,7 @@ def _before(
 
 
 def _jobs(record: AttemptRecord, told: Iterable[JobUsage]) -> list[JobUsage]:
-    """Return what worker 0 said last of its jobs: a job's end says more than a heartbeat before."""
+    """Return worker 0's last reports of its jobs: a job's status supersedes earlier heartbeats."""
     jobs = {job.job_id: job for job in told}
     for job_id in _job_ids(record):
         status = _readable(JobStatus, record.layout.status(0, job_id))
@@ -267,7 +268,7 @@ def _job_ids(record: AttemptRecord) -> list[str]:
 
 
 def _readable(kind: type[F], uri: str) -> F | None:
-    """Return a file; None also when it is damaged: books are closed all the same."""
+    """Return a file, or None when it is missing or damaged, which must not prevent the ledger."""
     try:
         return kind.load_or_none(uri)
     except FormatError:
@@ -278,7 +279,7 @@ def _to_first_step(ready: datetime | None, usage: Sequence[JobUsage]) -> float |
     first = min((job.first_step for job in usage if job.first_step), default=None)
     if ready is None or first is None:
         return None
-    # Two clocks: what is left of a difference after the VM's was set right.
+    # Two clocks: a difference may remain after the VM's times were corrected.
     return max(0.0, (first - ready).total_seconds())
 
 

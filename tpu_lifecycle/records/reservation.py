@@ -1,4 +1,4 @@
-"""Reservation generations: what a run may rent, until when, and whether it was given back."""
+"""Reservation generations: what a run may rent, until when, and whether it was released."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tpu_lifecycle.records.installation import establish, is_at_home
 
 
 class ReservationError(RuntimeError):
-    """There is no such reservation, or it does not allow what was asked."""
+    """There is no such reservation, or it does not allow the request."""
 
 
 class ReleasedError(ReservationError):
@@ -29,7 +29,7 @@ class ReleasedError(ReservationError):
 
 
 class SupersededError(ReleasedError):
-    """Another process took over with a newer attempt: whoever wants the TPU goes on with that."""
+    """Another process took over with a newer attempt, which is the one to continue with."""
 
 
 class ExpiredError(ReleasedError):
@@ -37,7 +37,7 @@ class ExpiredError(ReleasedError):
 
 
 class MissingRunError(OSError):
-    """The run's folder is not there, so that what it does not have says nothing."""
+    """The run's folder is missing, so that the absence of a file in it says nothing."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class OpenReservation:
     def config(self) -> RentalConfig:
         """Read the run's configuration.
 
-        When it is first used: giving back does not use it, so that a program that cannot read a
-        run's configuration any more can still give back what the run rented.
+        On first use: releasing does not need it, so that a version that can no longer read a run's
+        configuration can still release what the run rented.
         """
         return load_config(self.run)
 
@@ -68,12 +68,12 @@ class OpenReservation:
 
     @property
     def job_deadline(self) -> datetime:
-        """Return when jobs must have ended, so that they can say so before the TPU goes."""
+        """Return when jobs must have ended, in time to report it before the TPU is deleted."""
         return self.record.expires_at - self._wind_down
 
     @property
     def wait_deadline(self) -> datetime:
-        """Return until when a job's own report is waited for; after the jobs' deadline."""
+        """Return until when to wait for a job's own report; after the jobs' deadline."""
         return self.record.expires_at - self._wind_down / 2
 
     @property
@@ -98,9 +98,9 @@ class OpenReservation:
     def new_attempt(
         self, number: int, zone: str, *, checkpoint_step: int | None = None
     ) -> AttemptRecord:
-        """Record the next attempt, before anything is asked for.
+        """Record the next attempt, before its TPU is requested.
 
-        :param checkpoint_step: newest checkpoint of the run that is committed.
+        :param checkpoint_step: newest committed checkpoint of the run.
         :raises SupersededError: another process recorded this number first; it is in charge.
         """
         record = create_attempt(self.layout, self.record, number, zone, checkpoint_step)
@@ -116,11 +116,11 @@ class OpenReservation:
         return is_at_home(self.run, self.record)
 
     def is_released(self) -> bool:
-        """Return whether the tombstone is there."""
+        """Return whether the tombstone exists."""
         return uris.exists(self.layout.released)
 
     def check_may_create(self, attempt: int) -> None:
-        """Do nothing while this attempt may ask for a TPU.
+        """Check that this attempt may request a TPU.
 
         :raises ReservationError: it lies in a copy of its store.
         :raises ReleasedError: it was released.
@@ -143,7 +143,7 @@ class OpenReservation:
             raise SupersededError(f"{self}: attempt {attempt} was replaced by a newer one.")
 
     def release(self, reason: str) -> None:
-        """Write the tombstone; from now on every creator deletes what it made."""
+        """Write the tombstone; from now on every process that creates a TPU deletes it."""
         Released(
             run_key=self.record.run_key,
             generation=self.record.generation,
@@ -155,14 +155,14 @@ class OpenReservation:
 def reserve(
     store: StoreLayout, run_uri: str, *, project_id: str, owner: str, bundle_sha256: str
 ) -> OpenReservation:
-    """Open the run's next generation and release all earlier ones. Touches no cloud.
+    """Open the run's next generation and release all earlier ones. Makes no calls to the cloud.
 
-    Of concurrent callers each gets a generation of its own, and only the last one stays open.
+    Concurrent callers each get their own generation, and only the last one stays open.
 
     :param store: where bundles and places are.
     :param run_uri: the run's folder, with ``run.json`` and ``config.json``.
     :param project_id: Google Cloud project to rent in.
-    :param owner: value of the owner label; the reaper deletes only what carries its own.
+    :param owner: value of the owner label; a reaper deletes only TPUs of its own owner.
     :param bundle_sha256: code bundle for the TPU VMs.
     :raises ReservationError: an earlier generation may have a TPU in another project.
     """
@@ -172,7 +172,7 @@ def reserve(
     _check_project(run, project_id)
     installation = establish(store)
     for zone in config.tpu.zones:
-        # First of all, so that the reaper looks wherever a TPU can ever be.
+        # First of all, so that the reaper lists every zone in which a TPU can ever be.
         TpuPlace(project_id=project_id, zone=zone).create(store.tpu_place(project_id, zone))
     generation = newest_generation(run) + 1
     while True:
@@ -198,7 +198,7 @@ def reserve(
             on_demand_price_per_chip_hour=config.budget.on_demand_price_per_chip_hour,
         )
         layout = run.reservation(generation)
-        # Before it: whoever finds the reservation may go on with it at once.
+        # Before the reservation: a process that finds it may use it at once.
         job_keys.establish(store, record.run_key, generation)
         if reservation.create(layout.record):
             break
@@ -210,9 +210,9 @@ def reserve(
 
 
 def _check_project(run: RunLayout, project_id: str) -> None:
-    """Refuse a change of project while something may be left in the earlier one.
+    """Refuse a change of project while a TPU may be left in the earlier one.
 
-    Everything of a run is given back through one connection to one project.
+    All TPUs of a run are released through one connection to one project.
     """
     for number in range(1, newest_generation(run) + 1):
         layout = run.reservation(number)
@@ -256,7 +256,7 @@ def open_reservation(run_uri: str, generation: int | None = None) -> OpenReserva
 
     :param generation: None: the newest.
     :raises ReservationError: there is none.
-    :raises MissingRunError: the store is not there, or not this run in it.
+    :raises MissingRunError: the store is missing, or this run in it.
     """
     run = RunLayout(run_uri)
     number = newest_generation(run) if generation is None else generation
@@ -271,9 +271,9 @@ def open_reservation(run_uri: str, generation: int | None = None) -> OpenReserva
 
 
 def check_there(run: RunLayout) -> None:
-    """Do nothing if the run's folder is there, so that what it does not have never was.
+    """Check that the run's folder exists, so that a file it does not have never existed.
 
-    :raises MissingRunError: the store is not there, or not this run in it.
+    :raises MissingRunError: the store is missing, or this run in it.
     """
     if not uris.exists(run.record):
         raise MissingRunError(

@@ -1,4 +1,4 @@
-"""What the TPUs of all runs cost, by lineage and week, and what the money was spent on."""
+"""Sums up what the TPUs of all runs cost, by lineage and week, and what it was spent on."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ class Total:
     runs: dict[str, OutcomeKind | None] = field(default_factory=dict)
     cost_of_rejected: float = 0.0
     prices: dict[str, list[str]] = field(default_factory=dict)
-    """By price, the regions in which it was counted: whoever set it may have meant one of them."""
+    """By price, the regions to which it was applied: it may be meant for one of them only."""
 
     def add(self, one: Spent, *, is_last: bool = True) -> None:
-        """Count one attempt more.
+        """Add one attempt.
 
-        :param is_last: no later one of its run is counted elsewhere, where its outcome counts.
+        :param is_last: no later attempt of its run is counted elsewhere; the run's outcome counts
+            only with the last one.
         """
         entry, price = one.entry, _price(one.entry)
         self.attempts += 1
@@ -52,17 +53,17 @@ class Total:
 
     @property
     def goodput(self) -> float | None:
-        """Return the share of steps that were kept."""
+        """Return the share of chip-seconds spent in steps that were kept."""
         return self.spent.get(SpentOn.STEP, 0.0) / self.chip_seconds if self.chip_seconds else None
 
     @property
     def promoted(self) -> int:
-        """Return how many of the runs put a model into use."""
+        """Return how many of the runs promoted a model."""
         return sum(1 for outcome in self.runs.values() if outcome is OutcomeKind.PROMOTED)
 
     @property
     def cost_per_promoted(self) -> float | None:
-        """Return the cost of all runs, those without a model too, for each promoted one."""
+        """Return the cost of all runs, including those without a model, per promoted model."""
         return self.cost / self.promoted if self.promoted else None
 
     def to_json(self) -> dict[str, Any]:
@@ -100,8 +101,8 @@ class LineageSpending:
 def by_lineage(spent: Iterable[Spent]) -> list[LineageSpending]:
     """Sum up attempts by lineage and week, both in order.
 
-    Money is of the week in which an attempt was asked for, a run's outcome of that of its newest
-    attempt: the outcomes of all weeks are those of the whole.
+    Money counts in the week in which an attempt was requested, a run's outcome in the week of its
+    newest attempt: so the outcomes of all weeks add up to those of the whole.
     """
     found: dict[tuple[str, str], list[Spent]] = defaultdict(list)
     for one in spent:
@@ -125,7 +126,7 @@ def _price(entry: LedgerEntry) -> float:
 
 
 def lines(lineage: LineageSpending) -> Iterator[str]:
-    """Yield what is shown of a lineage in a terminal."""
+    """Yield the lines that show a lineage in a terminal."""
     yield f"lineage {lineage.lineage_id}"
     for name, total in [*lineage.weeks.items(), ("in all", lineage.total)]:
         yield f"  {name}  {_sentence(total)}"
@@ -138,7 +139,7 @@ def lines(lineage: LineageSpending) -> Iterator[str]:
 
 
 def price_words(total: Total) -> str:
-    """Return what the money of sums rests on: prices that somebody set, of the regions they had."""
+    """Return what the costs are based on: the configured prices, each with its regions."""
     prices = (
         f"{price} a chip-hour in {' and '.join(regions)}"
         for price, regions in sorted(total.prices.items())

@@ -1,4 +1,4 @@
-"""Which trainings and which folders belong to the TPUs of a run."""
+"""Finds the trainings and the folders that belong to the TPUs of a run."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pipeline_store.layout import RunLayout, TrainingLayout, TrialLayout
 
 
 def trainings(run: RunLayout) -> list[TrainingLayout]:
-    """Return the folders of the trainings on the TPU that a folder is rented for.
+    """Return the folders of the trainings that run on the TPU of a run's folder.
 
-    A pretraining run has one. A fine-tuning run has one for each trial, shared out to its TPUs.
+    A pretraining run has one. A fine-tuning run has one for each trial, divided among its TPUs.
     """
     found = trials(run)
     return [run.training] if found is None else [trial.training for trial in found]
 
 
 def trials(run: RunLayout) -> list[TrialLayout] | None:
-    """Return the trials on the TPU that a folder is rented for; None of a pretraining run."""
+    """Return the trials that run on the TPU of a run's folder; None for a pretraining run."""
     record = RunRecord.load_or_none(run.record)
     if record is None:
         return None
@@ -33,7 +33,7 @@ def trials(run: RunLayout) -> list[TrialLayout] | None:
 
 
 def rental_folders(run: RunLayout) -> list[RunLayout]:
-    """Return the folders that a run's TPUs are rented for: its own, then those of further TPUs."""
+    """Return the folders of a run's TPUs: the run's own, then those of further TPUs."""
     folders, key = [run], run.root.rstrip("/").rpartition("/")[2]
     while uris.exists((rental := _beside(run, identity.rental_key(key, len(folders)))).record):
         folders.append(rental)

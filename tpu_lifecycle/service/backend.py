@@ -1,4 +1,4 @@
-"""What the life cycle asks of a TPU service, its answers, and its errors."""
+"""The TPU service as the life cycle uses it: its requests, answers and errors."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class TpuError(RuntimeError):
 
 
 class TpuCapacityError(TpuError):
-    """The zone has no TPU of this type to give now: another zone, or later."""
+    """The zone has no TPU of this type available now: ask another zone, or later."""
 
     retryable = True
 
 
 class TpuQuotaError(TpuError):
-    """The project's quota is used up here: another zone, or when something was given back."""
+    """The project's quota is used up here: ask another zone, or after a release."""
 
     retryable = True
 
 
 class TpuQuotaTooSmallError(TpuError):
-    """The project's whole quota here is less than the TPU: another zone, or ask for quota."""
+    """The project's whole quota here is less than the TPU: ask another zone, or for quota."""
 
 
 class TpuPermissionError(TpuError):
@@ -37,10 +37,10 @@ class TpuPermissionError(TpuError):
 
 
 class TpuAccessError(TpuPermissionError):
-    """The account may not do this now, or nobody knows who it is.
+    """The account may not do this now, or its credentials do not work.
 
-    Of a read or a deletion, and of credentials: a role that is being changed, or a token that could
-    not be renewed, says nothing of the TPU.
+    Raised for a read or a deletion, and for credentials: a role that is being changed, or a token
+    that could not be renewed, says nothing about the TPU.
     """
 
     retryable = True
@@ -65,7 +65,7 @@ class TpuUnavailableError(TpuError):
 
 
 def error_of(cause: str, text: str) -> TpuError:
-    """Return an error again of which a record has kept class and message."""
+    """Return the error whose class and message a record has kept."""
     kinds = (*TpuError.__subclasses__(), *TpuPermissionError.__subclasses__())
     kind = next((kind for kind in kinds if kind.__name__ == cause), TpuError)
     return kind(text)
@@ -73,10 +73,10 @@ def error_of(cause: str, text: str) -> TpuError:
 
 @dataclass(frozen=True, order=True)
 class TpuName:
-    """Where a TPU is: the id of queued resource and node, unique in its zone.
+    """Zone and id of a TPU: the id of queued resource and node, unique in its zone.
 
-    With several ``slices`` there is a node for each, whose ids have a number at the end. How many
-    they are tells nothing apart.
+    With several ``slices`` there is a node for each, whose id has a number at the end. The number
+    of slices is not compared.
     """
 
     zone: str
@@ -98,8 +98,8 @@ class TpuName:
 class TpuRequest:
     """A TPU to ask for; fields are named as in the Cloud TPU API.
 
-    ``token`` tells a repetition of this request from another one for the same name. ``api`` is
-    ``queued-resources`` or ``nodes``. ``data_disks`` are attached read-only.
+    ``token`` distinguishes a retry of this request from another request for the same name. ``api``
+    is ``queued-resources`` or ``nodes``. ``data_disks`` are attached read-only.
     """
 
     name: TpuName
@@ -143,11 +143,11 @@ GONE_NODE_STATES = frozenset(
 
 @dataclass(frozen=True)
 class TpuState:
-    """What the service says of one TPU. A state of None means: no such resource.
+    """The service's view of one TPU. A state of None means: no such resource.
 
-    ``queued_resource`` and ``node`` are state names of the Cloud TPU API. Of several slices,
-    ``node`` is the state of the one that is worst off, ``missing`` how many have no node, and
-    ``workers`` the hosts of all.
+    ``queued_resource`` and ``node`` are state names of the Cloud TPU API. For several slices,
+    ``node`` is the worst state among them, ``missing`` the number of slices without a node, and
+    ``workers`` the number of hosts of all slices.
     """
 
     name: TpuName
@@ -164,12 +164,12 @@ class TpuState:
 
     @property
     def exists(self) -> bool:
-        """Return whether anything of it is there, in whatever state."""
+        """Return whether any part of it exists, in any state."""
         return self.queued_resource is not None or self.node is not None
 
     @property
     def lacks_parts(self) -> bool:
-        """Return whether something is not there that should be; one answer may err."""
+        """Return whether a part is missing that should exist; a single answer may be wrong."""
         lost_its_node = self.queued_resource == "ACTIVE" and self.node is None
         return not self.exists or lost_its_node or bool(self.missing)
 
@@ -180,7 +180,7 @@ class TpuState:
 
     @property
     def was_taken(self) -> bool:
-        """Return whether the service has given it and taken it away again."""
+        """Return whether the service has granted it and taken it away again."""
         suspended = self.queued_resource in ("SUSPENDING", "SUSPENDED") and self.taken_by_service
         return suspended or self.node in ("PREEMPTED", "TERMINATED")
 
@@ -212,23 +212,24 @@ class TpuState:
 
 @dataclass(frozen=True)
 class ServiceFacts:
-    """What is so of a TPU service at all times, for checks and their advice.
+    """Constant facts about a TPU service, for checks and their advice.
 
-    :param title: for sentences.
-    :param apis: of Google Cloud that have to be enabled.
-    :param role: which an account needs to look, create and delete.
-    :param permissions: of that role which are used.
+    :param title: name of the service in sentences.
+    :param apis: Google Cloud APIs that have to be enabled.
+    :param role: that an account needs to read, create and delete.
+    :param permissions: of that role that are used.
     :param console: address of a TPU's page, with ``{project}``, ``{zone}`` and ``{id}``; empty:
         there is none.
-    :param quota_api: whose quota metrics count chips; None: they are not known.
+    :param quota_api: API whose quota metrics count chips; None: unknown.
     :param quota_names: names of generations in these metrics, where they differ from those of
         accelerator types.
-    :param image_families: which generation a runtime version boots on, where it is one alone.
-    :param bare_images: how the names of runtime versions begin in which no trainer is, so that
-        ``tpu.container_image`` is needed.
+    :param image_families: generation that a runtime version boots on, where it is only one.
+    :param bare_images: prefixes of the runtime versions without a trainer, which need
+        ``tpu.container_image``.
     :param list_zones: command that lists the zones.
-    :param list_types: the same of a zone's accelerator types; ``{zone}`` stands for it.
-    :param list_images: the same of runtime versions.
+    :param list_types: command that lists a zone's accelerator types; ``{zone}`` stands for the
+        zone.
+    :param list_images: command that lists a zone's runtime versions.
     """
 
     title: str
@@ -248,13 +249,13 @@ class ServiceFacts:
 class TpuBackend(Protocol):
     """A TPU service. Every call is bounded in time and raises only :class:`TpuError`.
 
-    Reads and deletions may try again by themselves; ``create`` sends exactly one request, because
-    its caller has to look for the tombstone around each.
+    Reads and deletions may retry internally; ``create`` sends exactly one request, because its
+    caller has to check for the tombstone around each.
     """
 
     @property
     def vm_endpoint(self) -> str:
-        """Return where the TPU's own VM reaches the service; empty: at its public address."""
+        """Return the service's address for the TPU's own VM; empty: the public address."""
         ...
 
     @property
@@ -263,20 +264,20 @@ class TpuBackend(Protocol):
         ...
 
     def resource_path(self, name: TpuName, api: str = "queued-resources") -> str:
-        """Return the full name of what the TPU's own VM deletes to give the TPU back."""
+        """Return the full name of the resource that the TPU's own VM deletes."""
         ...
 
     def vm_deletions(self, name: TpuName, api: str = "queued-resources") -> Sequence[str]:
-        """Return how the TPU's own VM gives it back without a client library.
+        """Return the URLs by which the TPU's own VM deletes it without a client library.
 
-        URLs to which it sends DELETE with the token of its account, in this order until one is
-        accepted; ``{node}`` in them stands for the VM's own node. Empty: the service takes no such
-        requests, as an emulator.
+        The VM sends DELETE with the token of its account to these URLs, in this order until one is
+        accepted; ``{node}`` in them stands for the VM's own node. Empty: the service accepts no
+        such requests, like an emulator.
         """
         ...
 
     def create(self, request: TpuRequest) -> str:
-        """Ask for a TPU; returns the service's operation when it has accepted the request.
+        """Request a TPU; return the service's operation when it has accepted the request.
 
         :raises TpuConflictError: the name is taken, perhaps by this very request.
         :raises TpuUnavailableError: no answer; the request may still have been accepted.
@@ -284,9 +285,9 @@ class TpuBackend(Protocol):
         ...
 
     def creation_error(self, operation: str, chips: int) -> TpuError | None:
-        """Return why a creation that was accepted failed after all; None while nobody knows.
+        """Return why a creation that was accepted failed after all; None while that is unknown.
 
-        :param chips: how many were asked for.
+        :param chips: how many were requested.
         """
         ...
 
@@ -295,9 +296,9 @@ class TpuBackend(Protocol):
         ...
 
     def delete(self, name: TpuName) -> None:
-        """Ask for the deletion of whatever has the name; an absent TPU is no error.
+        """Request the deletion of the TPU of this name; an absent TPU is no error.
 
-        Returns before it is gone: ask :meth:`describe`.
+        Returns before it is gone: poll :meth:`describe`.
 
         :raises TpuUnavailableError: no answer, or its present state does not allow it yet.
         """
@@ -306,7 +307,8 @@ class TpuBackend(Protocol):
     def list_zone(self, zone: str, labels: Mapping[str, str]) -> list[TpuState]:
         """Return every TPU of a zone that carries all the labels.
 
-        :raises TpuUnavailableError: the service could not look everywhere; never a shorter list.
+        :raises TpuUnavailableError: the service could not list everything; the list is never
+            incomplete.
         """
         ...
 
@@ -315,11 +317,11 @@ class TpuBackend(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the connection; nothing is asked afterwards."""
+        """Close the connection; no calls may follow."""
         ...
 
     def accelerator_types(self, zone: str) -> list[str]:
-        """Return what a zone offers, such as ``v5litepod-8``; there may be none to give now."""
+        """Return what a zone offers, such as ``v5litepod-8``; none may be available now."""
         ...
 
     def runtime_versions(self, zone: str) -> list[str]:

@@ -48,7 +48,7 @@ _CODES: dict[grpc.StatusCode, tuple[type[TpuError], str]] = {
 
 
 _CREATE_CODES: dict[grpc.StatusCode, tuple[type[TpuError], str]] = _CODES | {
-    # Of a deletion it means "not now": there is something that changes. Here there is nothing yet.
+    # For a deletion it means "not now": the resource is changing. A creation has no resource yet.
     grpc.StatusCode.FAILED_PRECONDITION: (
         TpuInvalidRequestError,
         "Check project, network and reservation of the tpu settings.",
@@ -69,11 +69,11 @@ _LIMIT = re.compile(r"\blimit:?\s+(\d[\d,]*)", re.IGNORECASE)
 def api_call(what: str, *, creates: bool = False, chips: int = 0) -> Iterator[None]:
     """Turn what the API client raises inside the block into a :class:`TpuError`.
 
-    That the account may not do it is lasting only when it asks for a TPU: what it reads or deletes,
-    it was once given.
+    A denied permission is lasting only for a creation: what the account now reads or deletes, it
+    once obtained.
 
     :param what: the call and its resource, for the message.
-    :param creates: it asks for a new resource.
+    :param creates: the call requests a new resource.
     :param chips: how many the resource has.
     """
     try:
@@ -97,8 +97,8 @@ def to_tpu_error(
 ) -> TpuError:
     """Return the error for a status of the API.
 
-    :param creates: it is the answer to a call that asks for a new resource.
-    :param chips: how many are asked for; 0: nobody knows.
+    :param creates: it is the answer to a call that requests a new resource.
+    :param chips: how many are requested; 0: unknown.
     """
     text = f"{what}: {status.name}: {message}"
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -113,8 +113,8 @@ def to_tpu_error(
 def failure_of_creation(code: int, message: str, what: str, *, chips: int) -> TpuError:
     """Return why a creation that was accepted failed: from an operation or ``failed_data.error``.
 
-    Whatever is not plainly the request's or the account's fault means that the zone had nothing to
-    give within the queue timeout: internal errors are a known form of stockout too.
+    Any error that is not plainly the request's or the account's fault means that the zone had no
+    capacity within the queue timeout: internal errors are a known form of stockout too.
     """
     status = next((s for s in grpc.StatusCode if s.value[0] == code), grpc.StatusCode.UNKNOWN)
     error = to_tpu_error(status, message, what, chips=chips)
@@ -128,7 +128,7 @@ def _exhausted(message: str, text: str, chips: int) -> TpuError:
         return TpuCapacityError(text)
     stated = _LIMIT.search(message)
     if stated and int(stated[1].replace(",", "")) < chips:
-        # Some families' quotas count cores, two a chip: such a limit is too small all the more.
+        # Some families' quotas count cores, two per chip: then the limit is even smaller.
         return TpuQuotaTooSmallError(
             f"{text} {chips} chips are asked for. Ask for quota in this zone, or name other "
             "tpu.zones."

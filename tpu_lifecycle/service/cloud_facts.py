@@ -1,4 +1,4 @@
-"""What is so of the Cloud TPU API at all times; a module of its own, as the client loads slowly."""
+"""Constant facts about the Cloud TPU API; a separate module, since the client loads slowly."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ FACTS = ServiceFacts(
     title="Cloud TPU API",
     apis=("tpu.googleapis.com",),
     role="roles/tpu.admin",
-    # It knows no permissions of queued resources: those of nodes hold for both.
+    # The role has no permissions for queued resources: those for nodes apply to both.
     # https://cloud.google.com/iam/docs/roles-permissions/tpu
     permissions=(
         "tpu.nodes.create",

@@ -1,4 +1,4 @@
-"""Messages of the Cloud TPU v2 API to and from our dataclasses."""
+"""Converts messages of the Cloud TPU v2 API to and from our dataclasses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def queued_resource(request: TpuRequest, parent: str) -> tpu_v2.QueuedResource:
 
 
 def node(request: TpuRequest) -> tpu_v2.Node:
-    """Return the message that asks for a TPU to be made at once or not at all."""
+    """Return the message that requests a TPU at once or not at all."""
     tier = {"spot": {"spot": True}, "reserved": {"reserved": True}}.get(request.provisioning_model)
     return tpu_v2.Node(_node(request) | ({"scheduling_config": tier} if tier else {}))
 
@@ -79,7 +79,7 @@ def slices(queued: tpu_v2.QueuedResource) -> int:
 def state(
     name: TpuName, queued: tpu_v2.QueuedResource | None, nodes: Sequence[tpu_v2.Node]
 ) -> TpuState:
-    """Return what the messages say; None stands for a resource that does not exist.
+    """Return the state that the messages describe; None stands for a resource that is missing.
 
     :param nodes: those that exist.
     """
@@ -131,7 +131,7 @@ def _fault(name: TpuName, queued: tpu_v2.QueuedResource) -> TpuError | None:
 
 
 def _chips(queued: tpu_v2.QueuedResource) -> int:
-    """Return how many chips are asked for; 0 for somebody else's request that does not tell."""
+    """Return how many chips are requested; 0 for a foreign request that does not tell."""
     try:
         return chips(queued.tpu.node_spec[0].node.accelerator_type) * slices(queued)
     except (IndexError, ValueError):

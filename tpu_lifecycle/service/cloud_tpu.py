@@ -31,7 +31,7 @@ from tpu_lifecycle.service.backend import (
 from tpu_lifecycle.service.cloud_errors import api_call, failure_of_creation
 
 TPU_API = "https://tpu.googleapis.com/v2/"
-"""Where a VM without a client library reaches the service."""
+"""Address of the service for a VM without a client library."""
 
 QUEUED_RESOURCES = "queued-resources"
 NODES = "nodes"
@@ -43,7 +43,7 @@ RPC_TIMEOUT_SECONDS = 30.0
 """The longest that one request takes. The API's own methods have no default."""
 
 PAUSES_SECONDS = (0.5, 1.0, 2.0)
-"""Before each repetition of a read or delete that found the service unavailable."""
+"""Before each retry of a read or delete that found the service unavailable."""
 
 _REQUEST_IDS = uuid.UUID("9b0e9b59-3c5f-4a55-9b57-0e2f3d6f8a11")
 _log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ def connect(
     """Return a backend with a channel of its own.
 
     :param project_id: Google Cloud project.
-    :param role: which part of this program asks, such as ``teardown``: it is in the user agent of
+    :param role: calling part of this program, such as ``teardown``: it is in the user agent of
         every call, and so in the service's audit log.
     :param endpoint: other than the public one, such as ``unix:/run/tpu/api.sock``.
     :param insecure: no TLS and no credentials: an emulator. Needs ``endpoint``.
@@ -101,14 +101,15 @@ class CloudTpuBackend:
         return self._vm_endpoint
 
     def resource_path(self, name: TpuName, api: str = QUEUED_RESOURCES) -> str:
-        """Return the full name of what was asked for: a queued resource, or a node."""
+        """Return the full name of the requested resource: a queued resource, or a node."""
         return self._node(name.zone, name.resource_id) if api == NODES else self._queued(name)
 
     def vm_deletions(self, name: TpuName, api: str = QUEUED_RESOURCES) -> list[str]:
-        """Return the requests of a VM: for its queued resource, and then for its node alone.
+        """Return a VM's deletion URLs: for its queued resource, and then for its node alone.
 
-        The node is what costs money, and may be deleted where the queued resource may not. Without
-        ``force`` a queued resource with a running node is refused. An emulator has no REST.
+        The node is what costs money, and deleting it may be allowed where deleting the queued
+        resource is not. Without ``force``, deleting a queued resource with a running node is
+        refused. An emulator has no REST.
         """
         if self._vm_endpoint:
             return []
@@ -122,14 +123,14 @@ class CloudTpuBackend:
     def create(self, request: TpuRequest) -> str:
         """Send one CreateQueuedResource or CreateNode.
 
-        Of a queued resource equal names and tokens give equal request ids: a repetition makes
-        nothing new, and is not taken for somebody else's request for the same name. A node's
-        creation has no request id: its repetition finds the name taken.
+        For a queued resource, equal names and tokens give equal request ids: a retry creates
+        nothing new, and is not taken for another request for the same name. A node's creation has
+        no request id: its retry finds the name taken.
         """
         return self._create_node(request) if request.api == NODES else self._create_queued(request)
 
     def creation_error(self, operation: str, chips: int) -> TpuError | None:
-        """Read the operation; the service forgets it some time after its end."""
+        """Return the operation's error, or None; the service forgets an operation after a while."""
         what = f"GetOperation {operation}"
         request = operations_pb2.GetOperationRequest(name=operation)
         try:
@@ -179,10 +180,10 @@ class CloudTpuBackend:
         return messages.state(name, queued, [node for node in nodes if node is not None])
 
     def delete(self, name: TpuName) -> None:
-        """Delete the queued resource with its nodes, or nodes that are there without one.
+        """Delete the queued resource with its nodes, or nodes that exist without one.
 
-        A role may allow to delete the one and not the other, and what costs money is the node: when
-        the queued resource is refused, its nodes go all the same, and the refusal is raised.
+        A role may allow deleting only one of the two, and the node is what costs money: if deleting
+        the queued resource is refused, its nodes are deleted anyway, and the refusal is raised.
         """
         try:
             if self._delete_queued(name):
@@ -214,7 +215,7 @@ class CloudTpuBackend:
         what = f"ListLocations of {self._project_id}"
 
         def call() -> list[str]:
-            # Of the calls that all Google services share the client does not follow the pages.
+            # The client does not follow the pages of calls that all Google services share.
             found: list[str] = []
             token = ""
             while True:
@@ -292,7 +293,7 @@ class CloudTpuBackend:
 
 
 def _owner(node_id: str, node: tpu_v2.Node, queued: Mapping[str, Any]) -> str:
-    """Return the id that a node is asked for under: several slices have one."""
+    """Return the id under which a node was requested: several slices share one."""
     if node.queued_resource:
         return str(node.queued_resource.rpartition("/")[2])
     prefix, _, number = node_id.rpartition("-")
@@ -310,7 +311,7 @@ def _listed(zone: str, resource_id: str, queued: Any | None, nodes: list[tpu_v2.
 
 
 def _repeated(what: str, call: Callable[[], _Result]) -> _Result:
-    """Call until the service answers, a few times at most. Only for what may happen twice."""
+    """Call until the service answers, a few times at most. Only for idempotent calls."""
     for pause in PAUSES_SECONDS:
         try:
             with api_call(what):

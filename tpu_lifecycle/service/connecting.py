@@ -1,4 +1,4 @@
-"""Which TPU service there is. All else knows it as a :class:`TpuBackend` only."""
+"""Selects the TPU service, which all other code knows only as a :class:`TpuBackend`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpu_lifecycle.service.cloud_facts import FACTS
 
 
 def facts() -> ServiceFacts:
-    """Return what is so of the service at all times."""
+    """Return the constant facts about the service."""
     return FACTS
 
 
@@ -28,7 +28,7 @@ def connect(
     :param insecure: no TLS and no credentials: an emulator. Needs ``endpoint``.
     :param credentials: None: those of the environment.
     :param client_options: of Google's client libraries; they have precedence over ``endpoint``.
-    :param role: which part of this program asks, such as ``teardown``, for the service's logs.
+    :param role: calling part of this program, such as ``teardown``, for the service's logs.
     """
     # Imported late: the client library is slow to load.
     from tpu_lifecycle.service import cloud_tpu

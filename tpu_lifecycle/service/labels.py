@@ -21,12 +21,12 @@ _MAX_LENGTH = 63
 
 
 def label_value(text: str) -> str:
-    """Return the text with only what a label value may hold: ``[a-z0-9_-]``, 63 characters."""
+    """Return the text as a label value: only ``[a-z0-9_-]``, at most 63 characters."""
     return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:_MAX_LENGTH]
 
 
 def owner_label(owner: str) -> dict[str, str]:
-    """Return the label that all TPUs of an owner carry, who may have several installations."""
+    """Return the label of all TPUs of an owner, in all of the owner's installations."""
     return {OWNER: label_value(owner)}
 
 
@@ -61,7 +61,7 @@ def attempt_labels(reservation: Reservation, attempt: Attempt) -> dict[str, str]
 
 @dataclass(frozen=True)
 class TpuLabels:
-    """The labels of a TPU of ours, read back."""
+    """The parsed labels of one of our TPUs."""
 
     run_key: str
     generation: int
