@@ -1,4 +1,4 @@
-"""Divides a shard, equally in every run, into blocks of documents that share second segments."""
+"""Divides a shard, alike in every run, into blocks of documents that share second segments."""
 
 from __future__ import annotations
 
