@@ -1,8 +1,8 @@
-"""The data job: raw text to a vocabulary, masked-LM records and the manifests that name them."""
+"""The data job: makes a vocabulary, masked-LM records and their manifests from raw text."""
 
 from __future__ import annotations
 
 import gc
 
-# Looking through all that Beam imports for garbage took a sixth of the start, as in `training`.
+# Garbage collection over all that Beam imports took a sixth of startup, as in `training`.
 gc.set_threshold(100_000, 20, 20)

@@ -1,4 +1,4 @@
-"""What the command lines of the data jobs share: their arguments, their output, their exit code."""
+"""The command-line handling that all data jobs share: arguments, output and exit code."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def read_arguments(
 
 
 def run_cli(name: str, job: Callable[[], dict[str, Any]]) -> int:
-    """Run a job and print its summary as the last line, or else the reason of its failure.
+    """Run a job and print its summary as the last line, or the reason for its failure.
 
-    :returns: the exit code of an :class:`ExitKind`. Exceptions that are no reason a user could
-        remove pass through and end the process with a traceback.
+    :returns: the exit code of an :class:`ExitKind`. Exceptions whose cause a user cannot remove
+        propagate and end the process with a traceback.
     """
     # The tokenizer's own threads would compete with Beam's workers.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -85,7 +85,7 @@ def run_cli(name: str, job: Callable[[], dict[str, Any]]) -> int:
             raise
         return _fail(name, ExitKind.FAILED, MachineError(machine_fault(error)))
     except RuntimeError as error:
-        # An engine hands over an error of its workers as text.
+        # An engine passes on an error of its workers as text.
         if (found := _UNWRITABLE.search(str(error))) is None:
             raise
         return _fail(name, ExitKind.FAILED, MachineError(found[1]))
@@ -94,10 +94,10 @@ def run_cli(name: str, job: Callable[[], dict[str, Any]]) -> int:
 
 
 def run_alone(main: Callable[[], int]) -> NoReturn:
-    """Run a command line as all that this process does, and end the process with its exit code.
+    """Run a command line as this process's only work, and exit with its exit code.
 
-    At once: what the interpreter does at its end, waiting for idle threads of engines and taking
-    down thousands of modules, takes as long as a small job.
+    The process exits without the interpreter's shutdown: waiting for idle threads of engines and
+    tearing down thousands of modules takes as long as a small job.
     """
     code = main()
     logging.shutdown()

@@ -79,16 +79,16 @@ def prepare_partition(
 ) -> PreparedPartition:
     """Do the work of :func:`prepare`.
 
-    :param labels: of the job, where it runs on Dataflow.
+    :param labels: labels of the job on Dataflow.
     """
-    # Imported here, as they import Beam: a command decides before how that is done.
+    # Imported here because they import Beam, after the command has chosen which parts of it.
     from beam_jobs.job.pipeline import PartitionJob
     from beam_jobs.job.running import run_job
 
     config, store, partition = arguments.config, arguments.store, arguments.partition
     inputs = list_inputs(arguments.pattern, partition, store)
     refuse_misread(inputs, config)
-    # Also what no signature is needed for, and before any work is done.
+    # Checked before any work is done, as it needs no signatures.
     lineage = store.lineage(config.model.lineage_id)
     kept_unit(config, load_manifests(lineage).values(), partition)
     vocabulary = load_vocabulary(config, store)
@@ -156,7 +156,7 @@ def _fill(records: Mapping[Split, int], tokens: Mapping[Split, int], max_seq_len
 
 
 def _masked_share(shards: Sequence[ShardManifest]) -> float:
-    """Return how much of the rows that are masked already is masked."""
+    """Return the share of masked tokens in the rows that are masked already."""
     files = [file for shard in shards for file in shard.files if file.masked]
     return _share(sum(f.masked_tokens for f in files), sum(f.tokens for f in files))
 

@@ -1,9 +1,9 @@
-"""Turns a labelled task into records to fine-tune on, after checking it.
+"""Turns a labeled task into records to fine-tune on, after checking it.
 
     python -m beam_jobs.prepare_task --config config.json --store /data/store --task NAME \\
         [--dry-run] [Beam options]
 
-What is done already is not done again.
+A preparation that is done already is not repeated.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from beam_jobs.job.engines import Engine
 from beam_jobs.job.options import job_parser, parse_job
 from beam_jobs.job.progress import Pass
 from beam_jobs.job.running import JobRequest, RemoteJob, Submitted, WorkPlace, launch
-from beam_jobs.labelled.outcome import TaskOutcome
-from beam_jobs.labelled.pipeline import run_pipeline, run_plainly
-from beam_jobs.labelled.preparation import Preparation, in_folder, plan_preparation
-from beam_jobs.labelled.training_text import note_training_text
-from beam_jobs.labelled.verdict import warnings
+from beam_jobs.labeled.outcome import TaskOutcome
+from beam_jobs.labeled.pipeline import run_pipeline, run_plainly
+from beam_jobs.labeled.preparation import Preparation, in_folder, plan_preparation
+from beam_jobs.labeled.training_text import note_training_text
+from beam_jobs.labeled.verdict import warnings
 from corpus.errors import UserError
 from pipeline_config import ConfigError, FinetuningConfig, parse_rental_config
 from pipeline_config.data_schema import BeamConfig
@@ -34,7 +34,7 @@ from pipeline_store.formats import TaskManifest
 from pipeline_store.layout import StoreLayout
 
 _DESCRIPTION = """\
-Turns a labelled task into records to fine-tune on, after checking it.
+Turns a labeled task into records to fine-tune on, after checking it.
 
 The task is described by tasks/NAME/task.toml of the store. The configuration, of a fine-tuning or
 a pretraining run, says whose vocabulary makes the tokens, how long rows are, and where the job
@@ -67,13 +67,13 @@ def prepare_task(
 ) -> PreparedTask:
     """Make sure that a task's records are in the store.
 
-    Which of its test examples are in the lineage's training text is noted beside them.
+    The test examples that are in the lineage's training text are recorded next to the records.
 
-    :param lineage_id: whose vocabulary makes the tokens.
-    :param max_seq_length: of the rows.
-    :param beam: where the job runs; on this machine unless told.
+    :param lineage_id: the lineage whose vocabulary tokenizes the texts.
+    :param max_seq_length: length of the rows.
+    :param beam: settings of the engine; default: this machine.
     :param pipeline_args: Beam options, as on the command line.
-    :param labels: of the job, where it runs on Dataflow.
+    :param labels: labels of the job on Dataflow.
     :raises ConfigError: the task's description is missing or wrong.
     :raises UserError: there are no such files, or the lineage has no vocabulary.
     :raises TaskRefusedError: the examples cannot be used; it names them.
@@ -83,7 +83,7 @@ def prepare_task(
     )
     done = preparation.done()
     if done is not None:
-        # The lineage may have got partitions since.
+        # The lineage may have gained partitions since.
         note_training_text(preparation, done)
         return PreparedTask(done, preparation.manifest_uri, reused=True)
     try:
@@ -122,7 +122,7 @@ def _run(
 def try_task(
     store: StoreLayout, name: str, *, lineage_id: str, max_seq_length: int
 ) -> dict[str, Any]:
-    """Do everything on this machine and keep nothing; return what would have been made.
+    """Run the preparation on this machine and keep nothing; return a summary of its result.
 
     :raises TaskRefusedError: and the other errors of :func:`prepare_task`.
     """
@@ -179,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class _Arguments:
-    """What the configuration says of the job."""
+    """The parameters that the job takes from the configuration."""
 
     store: StoreLayout
     lineage_id: str

@@ -32,8 +32,8 @@ def write_report(
 ) -> str:
     """Write the page beside the manifest, replacing an older one; return its URI.
 
-    :param manifest_uri: where the manifest lies; the page is named after it.
-    :raises UserError: a shard that the manifest names is gone.
+    :param manifest_uri: URI of the manifest; the page is named after it.
+    :raises UserError: a shard that the manifest names is missing.
     """
     uri = lineage.data_report(manifest.partition, _manifest_id(manifest_uri))
     uris.write(uri, render(manifest, manifest_uri, store).encode())
@@ -41,9 +41,9 @@ def write_report(
 
 
 def render(manifest: PartitionManifest, manifest_uri: str, store: StoreLayout) -> str:
-    """Return the page as HTML that needs nothing besides itself.
+    """Return the page as self-contained HTML.
 
-    :raises UserError: a shard that the manifest names is gone.
+    :raises UserError: a shard that the manifest names is missing.
     """
     shard_uris = [store.resolve(uri) for uri in manifest.shards]
     content = ReportContent(
@@ -85,7 +85,7 @@ def _count(number: int) -> str:
 
 
 def _percent(share: float | None) -> str:
-    """Return a share for people, exact near none and all; None is a share of nothing."""
+    """Return a share as a percentage, with more digits near 0 and 1; None is a share of nothing."""
     if share is None:
         return "-"
     if 0 < share < 0.0001:

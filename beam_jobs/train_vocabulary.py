@@ -3,7 +3,7 @@
     python -m beam_jobs.train_vocabulary --config config.json --store /data/store \\
         --partition 2026-01-31 [--input 'corpus/{partition}/*.txt']
 
-Does nothing but check where the lineage has one: a vocabulary is frozen for a lineage's life.
+A vocabulary that the lineage already has is only checked: it is frozen for the lineage's life.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def ensure_vocabulary(arguments: JobArguments) -> tuple[VocabularyInfo, bool]:
 
 
 def _extended(given: Vocabulary, arguments: JobArguments) -> Vocabulary:
-    """Return the given vocabulary with the domain words that are asked for."""
+    """Return the given vocabulary with the number of domain words that the settings ask for."""
     config = arguments.config
     if not config.vocabulary.domain_words:
         return given

@@ -1,1 +1,1 @@
-"""Text to masked-LM records, without Beam or TensorFlow: reading, tokens, rows, duplicates."""
+"""Turns text into masked-LM records, without Beam or TensorFlow: text, tokens, rows, duplicates."""

@@ -1,7 +1,7 @@
-"""Arrays as files of the store: numpy's ``.npz``, verified by their digest when they are read.
+"""Stores arrays as numpy's ``.npz`` files, which are verified by their digest when they are read.
 
-One kind of file of each shard is here, too: the groups of its held-out documents, by which models
-are compared."""
+The module also defines one such file of each shard: the groups of its held-out documents, by which
+models are compared."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pipeline_store import uris
 from pipeline_store.formats import FileDigest, FormatError
 
 _one_header_at_a_time = threading.Lock()
-"""numpy reads an array's header by ``ast``, which in CPython 3.11 counts the depth of its recursion
-once for all threads and raises SystemError when two of them get in each other's way."""
+"""numpy parses an array's header with ``ast``, whose recursion counter all threads share in CPython
+3.11, so that it raises SystemError when two threads parse at the same time."""
 
 
 def to_npz(**arrays: npt.NDArray[Any] | None) -> bytes:
@@ -32,7 +32,7 @@ def to_npz(**arrays: npt.NDArray[Any] | None) -> bytes:
 def load_npz(uri: str, digest: FileDigest) -> dict[str, npt.NDArray[Any]]:
     """Read the arrays of a ``.npz`` file.
 
-    :raises FormatError: the file is gone or not the one that the digest describes.
+    :raises FormatError: the file is missing or not the one that the digest describes.
     """
     data = uris.read_or_none(uri)
     if data is None or hashlib.sha256(data).hexdigest() != digest.sha256:
@@ -48,9 +48,9 @@ FILE_NAME = "held_out_groups.npz"
 
 
 class HeldOutGroups(NamedTuple):
-    """Held-out documents that have a group; others are each for themselves.
+    """Held-out documents that have a group; each other document is a group of its own.
 
-    ``documents``: :func:`corpus.mlm_records.document_key`, shape [G]. ``draws``: those of their
+    ``documents``: :func:`corpus.mlm_records.document_key`, shape [G]. ``draws``: the draws of their
     groups, :func:`corpus.text.split_units.group_draw`, shape [G].
     """
 
@@ -59,11 +59,11 @@ class HeldOutGroups(NamedTuple):
 
     @classmethod
     def of(cls, draws: dict[int, int]) -> Self:
-        """Return them by the keys of documents."""
+        """Return the groups of documents from the draws by document key."""
         return cls(np.array(list(draws), np.uint64), np.array(list(draws.values()), np.uint64))
 
     def to_bytes(self) -> bytes:
-        """Return the content of the file; equal arrays, equal bytes."""
+        """Return the content of the file; equal arrays give equal bytes."""
         return to_npz(documents=self.documents, draws=self.draws)
 
     @classmethod

@@ -1,7 +1,7 @@
-"""Notices which partitions of a corpus are new or changed, and remembers which were given to a run.
+"""Detects new and changed partitions of a corpus, and records for which of them a run was started.
 
-What is remembered lies below ``arrivals/`` in the store, for each input pattern apart: with another
-pattern the same files are another corpus, and its first look announces nothing.
+The records are below ``arrivals/`` in the store, separate for each input pattern: with another
+pattern the same files are another corpus, whose first poll announces nothing.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from pipeline_store.request_paths import PLACEHOLDER
 class Listing:
     """The files of a partition at one moment.
 
-    Marker and hidden files are not in it, so that one that is added later changes nothing.
+    Marker and hidden files are not in it, so adding one later changes nothing.
     """
 
     partition: str
     sizes: Mapping[str, int]
-    """Bytes by address, as the store lists it."""
+    """Bytes by URI, as the store lists it."""
     missing: tuple[str, ...]
     """Patterns of the corpus that none of the files matches."""
     folders: frozenset[str | None]
     """Folders that are the partition's alone; None stands for one that it shares with others."""
     sha256: str
-    """Of names and sizes; of a name below the store's root only what comes after the root."""
+    """Hash of names and sizes; names below the store's root are relative to it."""
 
     @property
     def run_id(self) -> str:
@@ -47,21 +47,21 @@ class Listing:
 
 @dataclass(frozen=True)
 class Look:
-    """What one look at the corpus found."""
+    """The result of one poll of the corpus."""
 
     arrived: list[str]
-    """Partitions that are settled and that no run has been started for as they are now, sorted."""
+    """Settled partitions for whose present files no run has been started, sorted."""
     waiting: dict[str, str]
-    """Why each other new or changed partition has to wait."""
+    """Reasons why the other new or changed partitions have to wait, by partition."""
     partitions: int
     first: bool
-    """Whether this was the first look, which announces nothing."""
+    """Whether this was the first poll, which announces nothing."""
     overlooked: tuple[str, ...] = ()
-    """What looks like a part of a partition and is none, with the reason."""
+    """Lines on entries that look like part of a partition but are not, with the reason."""
 
     @property
     def summary(self) -> str:
-        """Return one line for people."""
+        """Return the result as one line of text."""
         if self.first:
             return (
                 f"First look: {self.partitions} partition(s) are there already and are not "
@@ -74,7 +74,7 @@ class Look:
 
 
 class CorpusArrivals:
-    """The partitions of one corpus and what is remembered of them.
+    """The partitions of one corpus and their stored records.
 
     :param pattern: ``corpus.input_pattern``.
     :raises UserError: the pattern cannot tell partitions apart.
@@ -91,13 +91,13 @@ class CorpusArrivals:
         self._key = corpus_key(pattern)
 
     def look(self, now: datetime, settle: timedelta) -> Look:
-        """Look at the whole corpus, and remember it.
+        """Poll the whole corpus, and record its state.
 
-        A partition is settled when each of its folders has a marker file, or when an earlier look,
-        at least ``settle`` ago, saw the same files and no set of them has holes.
+        A partition is settled when each of its folders has a marker file, or when an earlier poll,
+        at least ``settle`` ago, saw the same files and no numbered set of them is incomplete.
 
-        :param settle: more than nothing.
-        :raises VersionConflictError: somebody else remembered something else at this moment.
+        :param settle: a positive duration.
+        :raises VersionConflictError: another process wrote another record at this moment.
         """
         found = self._listings()
         overlooked_now = tuple(overlooked(self._pattern, self._store))
@@ -137,9 +137,9 @@ class CorpusArrivals:
         return found
 
     def see(self, listing: Listing, now: datetime) -> PartitionArrival:
-        """Remember how a partition looks now and return what is remembered of it.
+        """Record the present files of a partition and return its record.
 
-        :raises VersionConflictError: somebody else remembered something else at this moment.
+        :raises VersionConflictError: another process wrote another record at this moment.
         """
         found = self._versioned(listing.partition)
         record, version = found if found is not None else (None, None)
@@ -158,10 +158,10 @@ class CorpusArrivals:
         return seen
 
     def started(self, partition: str, run_id: str) -> None:
-        """Remember that a run was started for a partition that was seen.
+        """Record that a run was started for a partition.
 
-        :raises FileNotFoundError: nothing is remembered of the partition.
-        :raises VersionConflictError: somebody else remembered something else at this moment.
+        :raises FileNotFoundError: the partition has no record.
+        :raises VersionConflictError: another process wrote another record at this moment.
         """
         found = self._versioned(partition)
         if found is None:
@@ -228,7 +228,7 @@ def _is_marked(listing: Listing) -> bool:
 
 
 def _own_folder(file: FoundFile) -> str | None:
-    """Return the folder that is the partition's alone, or None if it shares that of its files."""
+    """Return the folder that only this partition uses, or None if its files' folder is shared."""
     folders = uris.for_library(file.pattern).split("/")[:-1]
     depths = [depth for depth, name in enumerate(folders, start=1) if PLACEHOLDER in name]
     if not depths:

@@ -1,4 +1,4 @@
-"""How the data jobs say that trying again cannot help, and what of an error they do not say."""
+"""Errors of the data jobs that a retry cannot fix, and errors whose words must not be quoted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline_store.request_paths import OutsideRootsError
 
 
 class JobError(Exception):
-    """A job stops for a reason its user has to remove; the message is one line for them."""
+    """A job stops for a reason that its user has to remove; the message is one line for users."""
 
     exit_kind: ClassVar[ExitKind]
 
@@ -36,16 +36,16 @@ class BadDataError(JobError):
 
 
 class MachineError(JobError):
-    """The machine could not do it: disk, file system or memory. That says nothing of the input."""
+    """The machine failed: disk, file system or memory. This says nothing about the input."""
 
     exit_kind = ExitKind.FAILED
 
 
-# What no second try can remove, or none at once, so that an engine need not try again either.
+# Errors that a retry cannot fix, or not immediately, so that an engine need not retry either.
 JOB_ERRORS = (JobError, ConfigError, FormatError)
 
 
-# Python's and its libraries' own, which quote the value that they broke on.
+# Errors of Python and its libraries that quote the value that caused them.
 _QUOTING = (
     ArithmeticError,
     AttributeError,
@@ -58,16 +58,16 @@ _NAMED_FRAMES = 3
 
 
 class UnforeseenError(Exception):
-    """A file is of a kind that the program breaks on; trying again may help as little as not."""
+    """The program failed on a file in an unforeseen way; a retry may or may not help."""
 
 
 @contextmanager
 def reading(uri: str) -> Iterator[None]:
-    """Say of an error that nobody foresaw which file it is about, and where, but not its words.
+    """Replace an unforeseen error by one that names the file and code lines, but quotes nothing.
 
-    :raises UserError: the file turns out to lie outside of what the request may read.
+    :raises UserError: the file turns out to be outside of what the request may read.
     :raises MachineError: the file system or the memory of this machine failed.
-    :raises UnforeseenError: instead of one that may quote the file.
+    :raises UnforeseenError: instead of an error that may quote the file.
     """
     try:
         yield
@@ -94,7 +94,7 @@ def is_of_machine(error: Exception) -> bool:
 
 
 def machine_fault(error: Exception) -> str:
-    """Return what failed of the machine, where if that is known, and what to do about it.
+    """Return which part of the machine failed, where if known, and what to do about it.
 
     :param error: see :func:`is_of_machine`.
     """
@@ -124,7 +124,7 @@ _REMEDIES = {
 
 
 def failure_of(error: Exception) -> JobFailure:
-    """Return one of the job's errors as what a worker can hand over."""
+    """Return one of the job's errors in the form that a worker hands over."""
     kind = error.exit_kind if isinstance(error, JobError) else ExitKind.USER_ERROR
     return JobFailure(exit_kind=kind, message=str(error))
 
@@ -132,9 +132,9 @@ def failure_of(error: Exception) -> JobFailure:
 def raise_failures(failures: Sequence[JobFailure]) -> None:
     """Raise the first failure, if there is one; bad data before others.
 
-    :raises UserError: something of the request cannot be carried out.
-    :raises BadDataError: something cannot be read.
-    :raises MachineError: the machine failed, and nothing of the request did.
+    :raises BadDataError: some data cannot be read or used.
+    :raises MachineError: the machine failed, and there is no bad data.
+    :raises UserError: the request cannot be carried out, and nothing else failed.
     """
     ordered = sorted(failures, key=lambda failure: (failure.exit_kind, failure.message))
     if not ordered:

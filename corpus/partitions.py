@@ -43,7 +43,7 @@ def choose_partition(config: PipelineConfig, wanted: str | None, store: StoreLay
 
 
 class FoundFile(NamedTuple):
-    """A file of a partition: the pattern that it matches, its partition, its address and size."""
+    """A file of a partition: the pattern that it matches, its partition, its URI and size."""
 
     pattern: str
     partition: str
@@ -54,7 +54,7 @@ class FoundFile(NamedTuple):
 def find_partitions(pattern: str, store: StoreLayout) -> list[str]:
     """Return the ids of all partitions that have at least one file, sorted.
 
-    Empty when the pattern has no ``{partition}``, as nothing then tells partitions apart.
+    Empty if the pattern has no ``{partition}``, because nothing then tells partitions apart.
 
     :param pattern: ``corpus.input_pattern``: patterns separated by commas.
     """
@@ -64,10 +64,10 @@ def find_partitions(pattern: str, store: StoreLayout) -> list[str]:
 def find_files(pattern: str, store: StoreLayout) -> Iterator[FoundFile]:
     """Yield the files of all partitions, each once for every pattern that it matches.
 
-    Hidden files are none, nor are those that only say that their folder is complete.
+    Hidden files, and marker files that only mark their folder as complete, are left out.
 
-    :param pattern: ``corpus.input_pattern``; of its parts those that have ``{partition}``.
-    :raises OutsideRootsError: a request may not read what lies there.
+    :param pattern: ``corpus.input_pattern``; only its parts with ``{partition}`` are used.
+    :raises OutsideRootsError: a request may not read there.
     """
     for part in partition_patterns(pattern, store):
         expression = re.compile(_expression(uris.for_library(part), PARTITION_PATTERN))
@@ -79,9 +79,9 @@ def find_files(pattern: str, store: StoreLayout) -> Iterator[FoundFile]:
 
 
 def overlooked(pattern: str, store: StoreLayout) -> Iterator[str]:
-    """Yield a line for what looks like a part of a partition and is not found as one.
+    """Yield a line for each entry that looks like part of a partition but is not found as one.
 
-    That are names that are no partition's id, links that are not followed, and what is no file.
+    These are names that are no partition's id, links that are not followed, and non-files.
 
     :param pattern: as :func:`find_files`.
     """
@@ -106,7 +106,7 @@ def overlooked(pattern: str, store: StoreLayout) -> Iterator[str]:
 
 
 def partition_patterns(pattern: str, store: StoreLayout) -> list[str]:
-    """Return the absolute patterns that tell partitions apart, their ``{partition}`` in place."""
+    """Return the absolute patterns that tell partitions apart; they keep their ``{partition}``."""
     return [part for part in input_patterns(pattern, PLACEHOLDER, store) if PLACEHOLDER in part]
 
 
@@ -126,8 +126,8 @@ def _expression(pattern: str, partition: str) -> str:
         elif part == "*":
             between = list(itertools.takewhile(_has_one_length, parts))
             if parts[len(between) : len(between) + 1] == ["*"]:
-                # Its first place is as good as any, as a star comes next. Trying all places takes
-                # time to the power of the number of stars.
+                # The first match is as good as any, because a star comes next. Trying all matches
+                # takes time exponential in the number of stars.
                 del parts[: len(between)]
                 result += f"(?>[^/]*?{''.join(map(_sign, between))})"
             else:

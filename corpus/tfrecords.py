@@ -25,7 +25,7 @@ _FOOT = struct.Struct("<I")
 
 
 class FramingError(ValueError):
-    """What is read is no TFRecord file, or a damaged one; ``offset`` is where that shows."""
+    """The input is no TFRecord file, or a damaged one; ``offset`` is where this was found."""
 
     def __init__(self, detail: str, offset: int) -> None:
         super().__init__(detail)
@@ -33,13 +33,13 @@ class FramingError(ValueError):
 
 
 def masked_crcs(records: Sequence[bytes]) -> npt.NDArray[np.uint32]:
-    """Return each record's CRC-32C, rotated and shifted as TFRecord files want it."""
+    """Return each record's CRC-32C, rotated and shifted as TFRecord files require."""
     crcs = np.fromiter(map(google_crc32c.value, records), np.uint32, len(records))
     return ((crcs >> np.uint32(15)) | (crcs << np.uint32(17))) + _MASK_DELTA
 
 
 def frames(blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield where each record of a file begins, and its content, verified.
+    """Yield the offset and the verified content of each record of a file.
 
     :param blocks: the file's bytes in order.
     :raises FramingError: a checksum is wrong, a record is over MAX_RECORD_BYTES, or the file ends
@@ -58,7 +58,7 @@ def frames(blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _end_of_frame(buffer: bytes, begin: int, offset: int) -> int | None:
-    """Return where a frame ends in the buffer; None: the rest of it is still to come."""
+    """Return where a frame ends in the buffer; None if the rest of it is still to come."""
     if begin + _HEAD.size > len(buffer):
         return None
     size, checksum = _HEAD.unpack_from(buffer, begin)

@@ -1,1 +1,1 @@
-"""Trained models as files, and how they compare; no TensorFlow."""
+"""Trained models as files, and their comparison, without TensorFlow."""

@@ -1,4 +1,4 @@
-"""Trained files without TensorFlow: find, verify, fetch and copy them."""
+"""Finds, verifies, fetches and copies trained files, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class ModelFiles(NamedTuple):
 
     @property
     def inputs(self) -> str:
-        """TrainingInputs, beside the weights."""
+        """Path of the TrainingInputs, next to the weights."""
         return uris.join(_parent(self.prefix), INPUTS_FILE)
 
     @property
     def sha256(self) -> str:
-        """Hash of names and contents: the same for a run's result and the version made of it."""
+        """Hash of names and contents: the same for a run's result and the version made from it."""
         lines = sorted(f"{file.path.rpartition('/')[2]} {file.sha256}\n" for file in self.files)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -51,7 +51,7 @@ def result_checkpoint(training_uri: str) -> CheckpointManifest:
     """Return the manifest of the checkpoint that a finished training ended with, verified.
 
     :param training_uri: the ``training`` folder of a run.
-    :raises FileNotFoundError: the training has no result, or its checkpoint is gone.
+    :raises FileNotFoundError: the training has no result, or its checkpoint is missing.
     :raises FormatError: a file of the checkpoint does not verify.
     """
     manifest = _result_manifest(training_uri)
@@ -69,7 +69,7 @@ def model_files(model_uri: str, read: uris.Reader = uris.read) -> ModelFiles:
     """Return where the weights of a model are; they are verified when they are fetched.
 
     :param model_uri: a model version folder, or the ``training`` folder of a finished run.
-    :param read: reads its records.
+    :param read: function that reads its records.
     :raises UserError: it is neither.
     """
     place = VersionLayout(model_uri).model
@@ -100,9 +100,9 @@ def verify_files(folder_uri: str, files: list[FileDigest]) -> None:
 
 
 def load_inputs(model: ModelFiles) -> TrainingInputs:
-    """Return what a model was trained with, verified.
+    """Return the inputs that a model was trained with, verified.
 
-    :raises FileNotFoundError: the file is gone.
+    :raises FileNotFoundError: the file is missing.
     :raises FormatError: it is damaged.
     """
     uri = uris.join(model.folder, model.inputs)
@@ -168,7 +168,7 @@ def fetch_model(model: ModelFiles, target: Path) -> Path:
 
 
 def version_prefix(model: ModelFiles) -> str:
-    """Return the checkpoint prefix in the folder of the version that is made of a model."""
+    """Return the checkpoint prefix in the folder of the version that is made from a model."""
     return f"{VERSION_SUBFOLDER}/{_name(model.prefix)}"
 
 

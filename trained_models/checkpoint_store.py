@@ -1,7 +1,8 @@
-"""Which checkpoints of a run count: commit, choice of the newest good one, removal of old ones.
+"""Manages the checkpoints of a run: commits, finds the newest valid one, and deletes old ones.
 
-Bytes lie below the attempt's own prefix and mean nothing. ``checkpoints/<step>.json``, created if
-absent after a look at the run's holder, is the commit. Only files that it lists are ever read.
+The bytes are below the attempt's own prefix and mean nothing by themselves. The commit is
+``checkpoints/<step>.json``, which is created if absent after a check of the run's holder. Only
+files that it lists are ever read.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ class CheckpointStore:
         data_sha256: str,
         accept_changes: bool = False,
     ) -> None:
-        """Look at a training folder.
+        """Open a training folder.
 
-        :param inputs: what this training depends on, readable; to say what has changed.
+        :param inputs: the inputs of this training in readable form, to report what has changed.
         :param data_sha256: fingerprint of its records.
-        :param accept_changes: go on from checkpoints of other settings or data, with a warning.
+        :param accept_changes: continue from checkpoints of other settings or data, with a warning.
         """
         self._layout = layout
         self._guard = guard
@@ -64,9 +65,9 @@ class CheckpointStore:
         self._rejected: dict[str, bytes] = {}
 
     def newest(self, at_most: int | None = None) -> CheckpointManifest | None:
-        """Return the newest checkpoint that verifies, or None when there is none.
+        """Return the newest checkpoint that verifies, or None if there is none.
 
-        :param at_most: the last step to look at; None: all.
+        :param at_most: the last step to consider; None: all.
         :raises UserError: a checkpoint belongs to other settings or other data.
         """
         for uri in self._manifest_uris():
@@ -89,7 +90,8 @@ class CheckpointStore:
             raise FormatError(f"{uri} is the manifest of checkpoint {manifest.step}.")
         artifacts.verify_files(self._layout.root, manifest.files)
         best = manifest.best
-        # It becomes the result if none is better: without it, training goes on from before it.
+        # The best one becomes the result if none is better. Without it, training continues from a
+        # checkpoint before it.
         if self._config.training.keep_best and best is not None and best.step != manifest.step:
             artifacts.verify_files(self._layout.root, self.committed(best.step).files)
 
@@ -105,7 +107,7 @@ class CheckpointStore:
         return manifest
 
     def _admit(self, manifest: CheckpointManifest) -> None:
-        """Refuse a checkpoint of another training, unless that was asked for."""
+        """Refuse a checkpoint of another training, unless changes are accepted."""
         changes = self.changes(manifest)
         if changes is None:
             return
@@ -139,9 +141,9 @@ class CheckpointStore:
         """Upload a checkpoint's files and make it count.
 
         :param files: ``weights.*`` as written by tf.train.Checkpoint.
-        :param state: what the checkpoint stands for.
-        :returns: the manifest that counts; of the same step there is only ever one, and if it is
-            not ours, the caller has to go on from it.
+        :param state: the state of the training in the checkpoint.
+        :returns: the manifest that counts; there is only ever one per step, and if it is not ours,
+            the caller has to continue from it.
         :raises UserError: the manifest that counts belongs to other settings or other data.
         :raises LostHolderError: another attempt holds the run; the bytes stay unnamed.
         """
@@ -172,9 +174,9 @@ class CheckpointStore:
         return digest
 
     def _create(self, manifest: CheckpointManifest) -> Commit:
-        # Those that did not verify would be in the way: of a commit of the same step, and among the
+        # Manifests that did not verify would block a commit of the same step, and count among the
         # ones to keep. Only the holder gets here, but another process may have been holder since
-        # they were read: what came into their place has not been looked at and stays.
+        # they were read: a manifest that replaced one of them has not been verified and stays.
         for uri, data in self._rejected.items():
             if uris.read_or_none(uri) == data:
                 uris.delete(uri)
@@ -184,11 +186,11 @@ class CheckpointStore:
             return Commit(manifest, is_ours=True)
         counts = CheckpointManifest.load(uri)
         self._admit(counts)
-        # A try of this very call may have created it: a folder is never named by another one.
+        # An attempt of this very call may have created it: no other call names the same folder.
         return Commit(counts, is_ours=counts.prefix == manifest.prefix)
 
     def abandon(self, after: int) -> None:
-        """Remove the checkpoints of later steps: training has gone back, they lead nowhere.
+        """Delete the checkpoints of later steps, because training was rolled back.
 
         :raises LostHolderError: another attempt holds the run.
         """
@@ -198,7 +200,7 @@ class CheckpointStore:
                 self._remove(uri)
 
     def _remove_old(self) -> None:
-        """Keep the newest, the one that training may go back to, and the best."""
+        """Keep the newest, the one that training may roll back to, and the best."""
         manifest_uris = self._manifest_uris()
         settings = self._config.training
         kept = set(manifest_uris[: settings.max_to_keep])
@@ -212,16 +214,16 @@ class CheckpointStore:
                 self._remove(uri)
 
     def _remove(self, manifest_uri: str) -> None:
-        """Delete the manifest before the bytes, so no manifest lies."""
+        """Delete the manifest before the bytes, so that no manifest names missing files."""
         paths = _named_paths(manifest_uri)
         uris.delete(manifest_uri)
         for path in paths:
             uris.delete(uris.join(self._layout.root, path))
 
     def sweep(self) -> None:
-        """Delete bytes that no manifest names: lost races, tries that died before their commit.
+        """Delete bytes that no manifest names: lost races, attempts that died before their commit.
 
-        Only for a finished training, when nobody may be about to name them.
+        Only for a finished training, when no process may be about to name them.
         """
         named = {path for uri in self._manifest_uris() for path in _named_paths(uri)}
         for uri in uris.list_files(uris.join(self._layout.root, "attempts")):

@@ -1,4 +1,4 @@
-"""The right to commit: which attempt may make files of a run visible."""
+"""The right to commit: checks that this attempt may make files of a run visible."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ STANDALONE_TOKEN = "standalone"  # noqa: S105 - a name for "nobody else writes h
 
 @dataclass(frozen=True)
 class CommitGuard:
-    """The token of this process and where the run's holder is written down.
+    """The token of this process and the URI of the run's holder.
 
-    A trainer on a TPU that was given up can live on for minutes. It may write bytes below its own
-    token, but before each commit it asks whether it still is the holder.
+    A trainer on a TPU that was abandoned can run on for minutes. It may write bytes below its own
+    token, but before each commit it checks whether it is still the holder.
     """
 
     token: str
@@ -24,7 +24,7 @@ class CommitGuard:
 
     @classmethod
     def from_environment(cls) -> CommitGuard:
-        """Return the guard that the on-VM agent set up; outside a pipeline run one that agrees.
+        """Return the guard that the on-VM agent set up; outside of a pipeline, one that allows all.
 
         :raises LostHolderError: one of the two variables is set without the other.
         """
@@ -38,7 +38,7 @@ class CommitGuard:
         return cls(token or STANDALONE_TOKEN, holder_uri)
 
     def check(self) -> None:
-        """Return if this process may commit.
+        """Check that this process may commit.
 
         :raises LostHolderError: another attempt holds the run, or none does.
         """

@@ -1,6 +1,6 @@
-"""A training whose steps its run's plan has decided: ``training.train_steps=auto``.
+"""Configures a training whose steps its run's plan has decided: ``training.train_steps=auto``.
 
-And how often the steps of a training go over its rows.
+It also computes how often the steps of a training go over its rows.
 
 No TensorFlow: plan and estimates use it too.
 """
@@ -16,21 +16,22 @@ from trained_models.errors import UserError
 from trained_models.phases import phases
 
 WARMUP_SHARE = 0.1
-"""Most of the steps that the warm-up takes; docs/guides/recipes.md has 5 to 10 %."""
+"""Largest share of the steps for the warm-up; docs/guides/recipes.md has 5 to 10 %."""
 DECAY_SHARE = 0.2
-"""Most of the steps in which ``constant_then_linear`` falls (arXiv 2405.18392: 10 to 20 %)."""
+"""Largest share of the steps in which ``constant_then_linear`` decays (arXiv 2405.18392: 10 to
+20 %)."""
 CHECKPOINTS = 10
-"""About as many a short training has: so often ``keep_best`` can choose."""
+"""About the number of checkpoints of a short training, from which ``keep_best`` can choose."""
 FEWEST_STEPS = 20
-"""With a warm-up of two steps."""
+"""Enough for a warm-up of two steps."""
 
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Training rows of the main length, all copies of them, of what a run trains on and replays.
+    """Numbers of training rows of the main length, copies included: trained on and replayed.
 
-    :ivar new_before: how often earlier runs went over the former, in the mean of these rows.
-    :ivar replayed_before: the same of the latter.
+    :ivar new_before: how often earlier runs went over the new rows, as the mean of these rows.
+    :ivar replayed_before: the same for the replayed rows.
     """
 
     new: int
@@ -40,16 +41,16 @@ class RowCounts:
 
 
 def fewest_steps(config: PipelineConfig) -> int:
-    """Return the fewest steps that auto can be: with a checkpoint before the last one."""
+    """Return the fewest steps that auto can choose: enough for a checkpoint before the last one."""
     return max(FEWEST_STEPS, 2 * config.training.steps_per_loop)
 
 
 def with_steps(config: PipelineConfig, steps: int) -> PipelineConfig:
-    """Return a configuration of so many steps, with what depends on them if they were auto.
+    """Return a configuration with so many steps; if they were auto, adapt what depends on them.
 
-    What the settings say of long trainings is brought down to a share of a short one: warm-up, the
-    steps of falling rate, and the steps between checkpoints. Whoever names a number of steps has
-    chosen these with it, so they stay.
+    Settings for long trainings are reduced to a share of a short one: warm-up, decay steps, and
+    the steps between checkpoints. A configuration that names a number of steps has these chosen
+    for it, so they stay.
 
     :param steps: at least :func:`fewest_steps` for auto.
     """
@@ -69,7 +70,7 @@ def with_steps(config: PipelineConfig, steps: int) -> PipelineConfig:
         "warmup_steps": min(optimizer.warmup_steps, warmup),
         "decay_steps": min(optimizer.decay_steps, decay),
     }
-    # What limits the cost of auto steps limits chip-hours; of a number it refuses the run.
+    # The limit of the cost limits the chip-hours of auto steps; with a number it refuses the run.
     limit = config.budget.chip_hours_limit
     chip_hours = {"max_chip_hours": None if limit is None else limit[1]}
     return config.model_copy(
@@ -84,9 +85,9 @@ def with_steps(config: PipelineConfig, steps: int) -> PipelineConfig:
 def decided_config(config: PipelineConfig, steps: int | None) -> PipelineConfig:
     """Return a configuration whose steps are a number.
 
-    :param steps: what the plan decided; None: nothing, as the configuration has a number.
-    :raises UserError: neither says how many, they contradict each other, or a rule is broken by
-        so many steps.
+    :param steps: the plan's decision; None: there is none, as the configuration has a number.
+    :raises UserError: neither has a number, they contradict each other, or so many steps break a
+        rule.
     """
     wanted = config.training.train_steps
     if steps is None:
@@ -117,14 +118,14 @@ def passes(config: PipelineConfig, rows: RowCounts) -> float:
     """Return how often the steps of the main row length go over the rows trained on.
 
     :param config: its steps are decided.
-    :param rows: with at least 1 that is new.
+    :param rows: at least 1 of them is new.
     """
     phase = phases(config)[0]
     return (phase.end_step - phase.first_step) * new_rows_a_step(config, rows) / rows.new
 
 
 def replay_passes(config: PipelineConfig, rows: RowCounts) -> float:
-    """Return how often those steps go over the replayed rows.
+    """Return how often the steps of the main row length go over the replayed rows.
 
     :param config: its steps are decided.
     """

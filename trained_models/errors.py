@@ -1,4 +1,4 @@
-"""Why a job of this package ends early, as exceptions that know their exit kind."""
+"""Exceptions that end a job of this package early; each knows its exit kind."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from pipeline_store.formats import ExitKind, FormatError
 
 
 class JobError(Exception):
-    """A job cannot go on; the message says which rule, what was received and what to do."""
+    """A job cannot continue; the message has the rule, what was received and what to do."""
 
     exit_kind: ClassVar[ExitKind] = ExitKind.FAILED
 
 
 class UserError(JobError):
-    """The configuration or an argument has to change; trying again cannot help."""
+    """The configuration or an argument has to change; a retry cannot help."""
 
     exit_kind = ExitKind.USER_ERROR
 
 
 class BadDataError(JobError):
-    """Records or checkpoints do not fit or do not verify; trying again cannot help."""
+    """Records or checkpoints do not fit or do not verify; a retry cannot help."""
 
     exit_kind = ExitKind.BAD_DATA
 
 
 class PreemptedError(JobError):
-    """The process was asked to stop and did so in good order."""
+    """The process was asked to stop and shut down cleanly."""
 
     exit_kind = ExitKind.PREEMPTED
 
 
 class NonFiniteLossError(JobError):
-    """Training left the range of numbers; the weights of this process are worthless."""
+    """Training diverged too often to roll back again; the weights of this process are worthless."""
 
 
 class LostWorkerError(JobError):
-    """Another machine of this training is gone; started again on all, it goes on."""
+    """Another host of this training is gone; if it is restarted on all hosts, it continues."""
 
     exit_kind = ExitKind.KILLED
 
@@ -62,8 +62,8 @@ def exit_kind_of(error: BaseException) -> ExitKind:
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether host or device memory ran out.
 
-    TensorFlow's class is compared by name, as this must work where TensorFlow was never loaded. The
-    TPU compiler reports a program that does not fit inside the text of other errors.
+    TensorFlow's class is compared by name, as this must work if TensorFlow was never loaded. The
+    TPU compiler reports a program that does not fit in the text of other errors.
     """
     return (
         isinstance(error, MemoryError)

@@ -1,4 +1,4 @@
-"""A training that is finished already: whether it is the one that is asked for."""
+"""Checks whether a training that is finished already is the requested one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def finished_training(
 ) -> TrainingResult | None:
     """Return the result of a training if it is finished, and its checkpoint verifies.
 
-    :param checkpoints: of the same folder, with the settings and records that are asked for.
+    :param checkpoints: the store of the same folder, with the requested settings and records.
     :param instead: what to do if it was trained with others; a sentence.
     :raises BadDataError: its checkpoint is damaged.
-    :raises UserError: it was trained with other settings or on other records; with the difference.
+    :raises UserError: it was trained with other settings or on other records, which are listed.
     """
     result = TrainingResult.load_or_none(layout.result)
     if result is None:

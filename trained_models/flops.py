@@ -1,6 +1,6 @@
-"""How many floating-point operations a step of an encoder has, and a machine can do.
+"""Counts the floating-point operations of a step of an encoder, and those that a machine can do.
 
-An architecture says which of these are its own: :mod:`trained_models.architectures`.
+An architecture chooses the functions that apply to it: :mod:`trained_models.architectures`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ PEAK_FLOPS_PER_CHIP = {
 
 
 def available_flops(config: PipelineConfig) -> float | None:
-    """Return the peak FLOP/s of the machine that trains, or None where it is not known.
+    """Return the peak FLOP/s of the machine that trains, or None if it is not known.
 
-    Only known for TPUs: what a CPU could do at best depends on its clock, its cores and who else
-    uses them.
+    It is only known for TPUs: the peak of a CPU depends on its clock, its cores and their other
+    users.
     """
     if config.training.distribution_strategy != "tpu":
         return None
@@ -51,10 +51,10 @@ def peak_flops(accelerator_type: str) -> float | None:
 def step_flops(config: PipelineConfig, phase: Phase) -> int:
     """Return the model FLOPs of one training step, over all replicas together.
 
-    Padding counts, as it is computed. Frozen layers run forwards only, and the embeddings below
+    Padding counts, as it is computed. Frozen layers only run forward, and the embeddings below
     them, which the head projects on, need no gradient of their own.
 
-    :param phase: says how many rows a step has, and of what shape.
+    :param phase: has the number and the shape of the rows of a step.
     """
     model, frozen = config.model, config.training.frozen_layers
     hidden = model.hidden_size
@@ -70,14 +70,14 @@ def step_flops(config: PipelineConfig, phase: Phase) -> int:
 
 
 def classifier_flops(model: ModelConfig, max_seq_length: int, outputs: int) -> int:
-    """Return the FLOPs of a row through encoder, pooler and classifier, forwards."""
+    """Return the forward FLOPs of a row through encoder, pooler and classifier."""
     hidden = model.hidden_size
     layers = model.num_hidden_layers * max_seq_length * _layer_flops(model, max_seq_length)
     return layers + 2 * hidden * hidden + 2 * hidden * outputs
 
 
 def _layer_flops(model: ModelConfig, max_seq_length: int) -> int:
-    """Return the FLOPs of one layer on one token, forwards."""
+    """Return the forward FLOPs of one layer on one token."""
     hidden, inner = model.hidden_size, model.intermediate_size
     # Four projections of attention, two of feed-forward, then scores and their sums.
     return 8 * hidden * hidden + 4 * hidden * inner + 4 * max_seq_length * hidden

@@ -1,8 +1,8 @@
 """The training of a new masked-LM head alone, before the first update trains the whole model.
 
 Gradients through a random head would pull an encoder away from what it knows before they say
-anything of the text (Kumar et al., arXiv 2202.10054, of new heads in fine-tuning). And the encoder
-as it was imported, under a head that has been trained, is what the update can be compared with.
+anything about the text (Kumar et al., arXiv 2202.10054, on new heads in fine-tuning). And the
+imported encoder under a trained head is the baseline that the update can be compared with.
 
 No TensorFlow: estimates use it too.
 """
@@ -14,7 +14,7 @@ from trained_models.decided_steps import with_steps
 from trained_models.importing.sources import SourceKind, source_kind
 
 MOST_STEPS = 2000
-"""Where training.head_steps is empty."""
+"""Most steps of a new head's training if training.head_steps is empty."""
 STEP_SHARE = 0.5
 """Time of a step of the head alone, as a share of one of the whole model. Estimated: one forward
 pass of three passes, and the head both ways."""
@@ -25,7 +25,7 @@ def is_head_new(
 ) -> bool:
     """Return whether a training starts from an encoder under a masked-LM head of random weights.
 
-    :param init_uri: what the training starts from, resolved; None: random weights.
+    :param init_uri: URI of the weights that the training starts from, resolved; None: random ones.
     :param update: whether that is the model in use of its lineage.
     :param steps_behind: steps of that model since the lineage began.
     """
@@ -35,13 +35,13 @@ def is_head_new(
 
 
 def head_steps(config: PipelineConfig) -> int:
-    """Return the steps in which a new head is trained alone; the training's own are decided."""
+    """Return the number of steps to train a new head alone; the training's own must be decided."""
     asked = config.training.head_steps
     return min(config.training.steps, MOST_STEPS) if asked is None else asked
 
 
 def head_config(config: PipelineConfig) -> PipelineConfig:
-    """Return the configuration by which a new head is trained alone.
+    """Return the configuration with which a new head is trained alone.
 
     Rows, batches and rates are those of the training that follows; the encoder is frozen, and
     warm-up and checkpoints are those of :func:`trained_models.decided_steps.with_steps`.

@@ -1,4 +1,4 @@
-"""What a lineage keeps of the weights that it began with: found at a start, read from a model."""
+"""The heritage of a lineage from its first weights: determined at a start, read from a model."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def started(
     loaded: LoadedWeights | None = None,
     sentence_transformers: Mapping[str, JsonValue] | None = None,
 ) -> Heritage | None:
-    """Return what a training's model has of what it began with; None: that is not known.
+    """Return what a training's model has from the weights it began with; None: it is not known.
 
-    :param config: of the training; whether it predicts next sentences matters.
-    :param uri: of what it began with; None: random weights.
-    :param loaded: what became of each weight of it.
-    :param sentence_transformers: its files beside weights from elsewhere.
+    :param config: configuration of the training; it matters whether it predicts next sentences.
+    :param uri: URI of the weights that it began with; None: random weights.
+    :param loaded: the table of what happened to each of these weights.
+    :param sentence_transformers: files of sentence-transformers next to weights from elsewhere.
     :raises FormatError: the model that it began with is damaged.
     """
     trains_pooler = predicts_next_sentence(config)
@@ -55,9 +55,9 @@ def started(
 
 
 def of_model(files: artifacts.ModelFiles) -> Heritage | None:
-    """Return the heritage of a model of ours; None: it is of a time when it was not recorded.
+    """Return the heritage of a model of ours; None: it is from before heritages were recorded.
 
-    :raises FormatError: the file that says so is damaged.
+    :raises FormatError: the file that records it is damaged.
     """
     inputs = TrainingInputs.load_or_none(uris.join(files.folder, files.inputs))
     return None if inputs is None else of_inputs(inputs)
@@ -67,11 +67,11 @@ def of_inputs(inputs: TrainingInputs) -> Heritage | None:
     """Return the heritage that is recorded in inputs, or follows from them."""
     if inputs.heritage is not None:
         return inputs.heritage
-    # Of an earlier time, and still certain.
+    # From before it was recorded, but still certain.
     was_trained = inputs.settings.get("masking.packing") == NEXT_SENTENCE_PACKING
     return Heritage(pooler_trained=True) if was_trained else None
 
 
 def short_name(uri: str) -> str:
-    """Return what a document calls weights: the end of their URI, without where it was read."""
+    """Return the name of weights in a document: the last two parts of their URI."""
     return "/".join(uri.rstrip("/").split("/")[-2:])

@@ -1,4 +1,4 @@
-"""What happened to each weight when a model was loaded: the table that is logged and kept."""
+"""The table of what happened to each weight when a model was loaded, which is logged and stored."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trained_models.weight_names import NEXT_SENTENCE
 class LoadedWeights(NamedTuple):
     """Names of variables by what happened to them when a model was loaded.
 
-    :param dropped: names of what is not used; of what has no partner here only the number.
-    :param allowed: what may be new or dropped besides a next-sentence head, because it is known and
-        was asked for.
-    :param notes: what else is to be known about these weights, a sentence each.
+    :param dropped: names of variables that are not used; only the number of those unknown here.
+    :param allowed: names that may be new or dropped besides a next-sentence head, because this is
+        known and was asked for.
+    :param notes: other remarks on these weights, a sentence each.
     """
 
     loaded: list[str]
@@ -26,16 +26,17 @@ class LoadedWeights(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Return whether the model may be used: nothing is amiss but a next-sentence head.
+        """Return whether the model may be used: nothing is wrong except for a next-sentence head.
 
-        That is two small variables that only pretraining uses. Rows of pairs can come and go in a
-        lineage, so a head may begin with random weights, and one that nothing trains is dropped.
+        Such a head is two small variables that only pretraining uses. A lineage may train on pairs
+        at some times and not at others, so a head may begin with random weights, and one that
+        nothing trains is dropped.
         """
         return not (self.unexpected or self.mismatched)
 
     @property
     def unexpected(self) -> list[str]:
-        """Return what is new or dropped and must not be."""
+        """Return the names that are new or dropped and must not be."""
         changed = (*self.new, *self.dropped)
         return [n for n in changed if n not in self.allowed and not _is_next_sentence_head(n)]
 

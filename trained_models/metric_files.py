@@ -1,8 +1,8 @@
-"""Metrics of a training for other programs: JSON lines in files that are written once.
+"""Writes and reads metrics of a training for other programs: JSON lines in immutable files.
 
-Object stores cannot append, so a process that trains writes small files that follow each other,
+Object stores cannot append, so a process that trains writes a sequence of small files,
 ``<process>-<chunk>.jsonl``, and a reader joins them. Names sort in the order of writing: processes
-are numbered as they start, and a random part keeps apart two that start at the same time.
+are numbered as they start, and a random part distinguishes two that start at the same time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline_store import uris
 from trained_models.errors import BadDataError
 
 Record = dict[str, Any]
-"""What happened: ``kind``, ``step``, ``time`` and the fields of its kind, see :data:`FIELDS`."""
+"""An event: ``kind``, ``step``, ``time`` and the fields of its kind, see :data:`FIELDS`."""
 
 START, LOOP, HELD_OUT, ROLLBACK, CHECKPOINT = "start", "loop", "held_out", "rollback", "checkpoint"
 
@@ -42,7 +42,7 @@ FIELDS = {
 
 
 class MetricFiles:
-    """What one process has to say, gathered in memory until it is published."""
+    """The records of one process, collected in memory until they are published."""
 
     def __init__(self, folder_uri: str) -> None:
         self._folder_uri = folder_uri
@@ -52,7 +52,7 @@ class MetricFiles:
         self._lines: list[str] = []
 
     def add(self, kind: str, step: int, **fields: float | str | None) -> None:
-        """Note what happened when a number of steps was done.
+        """Record an event after a number of steps.
 
         :param kind: a key of :data:`FIELDS`.
         :param fields: None: not known, left out. Numbers that are not finite become null, as JSON
@@ -82,10 +82,10 @@ def _finite(value: float | str) -> float | str | None:
 
 
 def read(folder_uri: str) -> list[Record]:
-    """Return the records of the one path from step 0 to the newest, in order of the steps.
+    """Return the records of the single path from step 0 to the newest, in order of the steps.
 
-    A process that starts from a checkpoint, or goes back to one, does the steps after it again:
-    what was said of them before is left out.
+    A process that starts from a checkpoint, or rolls back to one, repeats the steps after it:
+    earlier records of these are left out.
 
     :raises BadDataError: a line is not a record.
     """
@@ -99,10 +99,10 @@ def read(folder_uri: str) -> list[Record]:
 
 
 def _still_counts(earlier: Record, turn: Record) -> bool:
-    """Return whether a record still counts after training began again at the step of another."""
+    """Return whether a record still counts after training restarted at the step of another."""
     if earlier["kind"] != ROLLBACK:
         return bool(earlier["step"] <= turn["step"])
-    # A rollback to a checkpoint is no part of it: a process that starts from there repeats it.
+    # A rollback is not part of its checkpoint: a process that starts from there repeats it.
     return turn["kind"] == ROLLBACK or bool(earlier["step"] < turn["step"])
 
 

@@ -10,7 +10,7 @@ from pipeline_config import PipelineConfig
 
 @dataclass(frozen=True)
 class RowShape:
-    """What rows hold at most; ``prefix`` is what the names of their settings begin with."""
+    """The largest sizes of rows; ``prefix`` is the prefix of the names of their settings."""
 
     prefix: str
     max_seq_length: int
@@ -33,12 +33,12 @@ class Phase:
 
     @property
     def prefix(self) -> str:
-        """What the names of its settings begin with."""
+        """The prefix of the names of its settings."""
         return "" if self.name == "main" else "extra_"
 
     @property
     def shape(self) -> RowShape:
-        """What its rows hold."""
+        """The shape of its rows."""
         return RowShape(self.prefix, self.max_seq_length, self.max_predictions_per_seq)
 
 

@@ -1,6 +1,7 @@
-"""From manifests to record files: which records a job reads, checked against its configuration.
+"""Finds the record files that a job reads, by manifests, and checks them against its configuration.
 
-And what these hold, and the tokens of a lineage's vocabulary, verified.
+It also describes the format of the records, and reads the tokens of a lineage's vocabulary,
+verified.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RecordSource:
     file: RecordFile
     next_sentence: bool
     token_counts: FileDigest | None = None
-    """Of the shard's text to train on, for the unigram model; of earlier versions there is none."""
+    """Token counts of the shard's training text, for the unigram model; None in older versions."""
     held_out_groups: FileDigest | None = None
 
     @property
@@ -58,7 +59,7 @@ class RecordSource:
 
     @property
     def row_format(self) -> RowFormat:
-        """What its records hold."""
+        """The format of its records."""
         return RowFormat(
             max_seq_length=self.file.max_seq_length,
             max_predictions_per_seq=self.file.max_predictions_per_seq,
@@ -79,7 +80,7 @@ class PhaseSources:
 def load_manifest(uri: str, store: StoreLayout, config: PipelineConfig) -> PartitionManifest:
     """Read a partition manifest and check that a model of this configuration can read its rows.
 
-    Only rows of the main length are asked for, and how text was packed into them is not looked at:
+    Only rows of the main length are required, and how text was packed into them is not checked:
     models are compared on any held-out rows. For training see :func:`training_manifest`.
 
     :raises FileNotFoundError: there is no such manifest.
@@ -119,7 +120,7 @@ def _row_lengths(manifest: PartitionManifest) -> list[tuple[int, int]]:
 def vocabulary_info(store: StoreLayout, config: PipelineConfig) -> VocabularyInfo:
     """Return the lineage's vocabulary, checked against the model.
 
-    :raises FileNotFoundError: the lineage has none yet; the data job makes it.
+    :raises FileNotFoundError: the lineage has none yet; a data job makes it.
     :raises UserError: it has more tokens than the model has embeddings.
     """
     uri = store.lineage(config.model.lineage_id).vocabulary_info
@@ -134,7 +135,7 @@ def vocabulary_info(store: StoreLayout, config: PipelineConfig) -> VocabularyInf
 
 
 def _check_lengths(lengths: list[tuple[int, int]], uri: str, shape: RowShape) -> None:
-    """Refuse records none of whose (max_seq_length, max_predictions_per_seq) is the shape's."""
+    """Refuse records without the shape's (max_seq_length, max_predictions_per_seq)."""
     if (shape.max_seq_length, shape.max_predictions_per_seq) in lengths:
         return
     found = " and ".join(f"max_seq_length={s}, max_predictions_per_seq={p}" for s, p in lengths)
@@ -155,8 +156,8 @@ def record_sources(
 ) -> list[RecordSource]:
     """Return a partition's record files of one split, in order of shard key; empty files left out.
 
-    :param shape: of the rows; None: the main one.
-    :raises FileNotFoundError: a shard manifest is gone.
+    :param shape: shape of the rows; None: the main one.
+    :raises FileNotFoundError: a shard manifest is missing.
     :raises UserError: a shard has no records of that length.
     """
     shape = shape or trained_shapes(config)[0]
@@ -216,8 +217,8 @@ def training_sources(
 
     Only the train split is read, so held-out documents cannot be trained on.
 
-    :param phase: whose row length is meant; None: the main one.
-    :raises FileNotFoundError: a manifest is gone.
+    :param phase: the phase whose row length is used; None: the main one.
+    :raises FileNotFoundError: a manifest is missing.
     :raises UserError: a manifest cannot be trained on with the configuration.
     :raises BadDataError: there is no record at all.
     """
@@ -266,7 +267,7 @@ def _check_recipe(manifest: PartitionManifest, uri: str, config: PipelineConfig)
 
 
 def _written_settings(config: PipelineConfig) -> list[str]:
-    """Return the masking settings that only the data job can follow."""
+    """Return the masking settings that only take effect in the data job."""
     masking = config.masking
     names = ["short_seq_prob"] if predicts_next_sentence(config) else []
     if not masking.dynamic:
@@ -285,7 +286,7 @@ def union_of_training_records(
     """Return the training records of partitions in order, each shard once, however masked.
 
     :param manifests: as :func:`load_manifest` returns them, by URI.
-    :param phase: whose row length is meant; None: the main one.
+    :param phase: the phase whose row length is used; None: the main one.
     :raises BadDataError: there is no record at all.
     """
     union: dict[str, RecordSource] = {}
@@ -330,7 +331,7 @@ def fingerprint(inputs: TrainingInputs) -> str:
 
 @dataclass(frozen=True)
 class RowFormat:
-    """The shape of records: what :func:`corpus.mlm_records.record_features` is asked for, sizes.
+    """The format of records: arguments of :func:`corpus.mlm_records.record_features`, and sizes.
 
     ``masked``: False for training rows that the trainer masks. ``next_sentence``: a row is a pair
     of segments and has a label that says whether the second one follows the first.
@@ -359,7 +360,7 @@ class RowFormat:
 
 
 def lineage_tokens(store: StoreLayout, config: PipelineConfig) -> tuple[str, ...]:
-    """Return the tokens in order of id.
+    """Return the tokens of a lineage's vocabulary in order of id.
 
     :raises FileNotFoundError: the lineage has no vocabulary.
     :raises FormatError: its ``vocab.txt`` is not the one that the lineage began with.

@@ -1,4 +1,4 @@
-"""How far a training is, apart from its tensors."""
+"""The progress of a training, apart from its tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Score = HeldOutScore | ValidationScore
 
 @dataclass(frozen=True)
 class TrainingState:
-    """How far a training is: what a checkpoint knows besides the tensors.
+    """The progress of a training: the part of a checkpoint besides the tensors.
 
     Fields are those of the same name in the checkpoint's manifest.
     """
@@ -45,11 +45,11 @@ class TrainingState:
 
     @property
     def skipped(self) -> int:
-        """Return how many steps' records were passed over by going back."""
+        """Return the number of steps whose records were skipped by rollbacks."""
         return sum(rollback.from_step - rollback.to_step for rollback in self.rollbacks)
 
     def scored(self, score: Score) -> Self:
-        """Return the state with the score of its step, and which step's is the best by now.
+        """Return the state with the score of its step, and the step with the best score so far.
 
         Of two with the same metric, the one with the lower loss is better; one that equals the best
         is not.

@@ -1,4 +1,4 @@
-"""A run that continues the lineage's model in use: which settings hold for it, and what it carries.
+"""Updates, which continue the lineage's model in use: their settings, and the moments they carry.
 
 No TensorFlow: checks before a run use it too.
 """
@@ -18,7 +18,7 @@ from trained_models.record_sources import NEXT_SENTENCE_PACKING, predicts_next_s
 def is_update(init_uri: str | None, store: StoreLayout, config: PipelineConfig) -> bool:
     """Return whether a training that starts from these weights continues its own lineage.
 
-    :param init_uri: what ``--init-model`` says, resolved; None: nothing.
+    :param init_uri: the value of ``--init-model``, resolved; None: it is not given.
     """
     if init_uri is None:
         return False
@@ -28,7 +28,7 @@ def is_update(init_uri: str | None, store: StoreLayout, config: PipelineConfig) 
 
 
 def has_moments(version_uri: str) -> bool:
-    """Return whether a version of a lineage was trained here: one that was imported was not.
+    """Return whether a version of a lineage was trained here; an imported one was not.
 
     :raises FileNotFoundError: there is no such version.
     """
@@ -38,12 +38,12 @@ def has_moments(version_uri: str) -> bool:
 def effective_config(
     config: PipelineConfig, *, update: bool, has_moments: bool = True
 ) -> PipelineConfig:
-    """Return the configuration with the optimizer's settings as they act in this training.
+    """Return the configuration with the optimizer's settings as they take effect in this training.
 
-    In an update ``learning_rate`` is ``update_learning_rate``, if that is given; elsewhere, and
-    from a version without moments, nothing is carried. The identity of a training is made of
-    these, so that settings which have no effect on its weights may change, and a training that
-    goes on as another kind is refused.
+    In an update ``learning_rate`` is ``update_learning_rate``, if that is given. Outside of an
+    update, and from a version without moments, nothing is carried. The identity of a training is
+    made from these, so that settings without an effect on its weights may change, and a training
+    that continues as another kind is refused.
     """
     optimizer = config.optimizer
     rate = optimizer.update_learning_rate if update else None
@@ -56,14 +56,14 @@ def effective_config(
 
 
 def first_epoch(init_uri: str | None, *, update: bool) -> int:
-    """Return the epoch that records begin with: 0, but for a run that continues a version.
+    """Return the epoch that records begin with: 0, except for a run that continues a version.
 
-    What is replayed was seen by it, and so may be what is trained on: a partition that is repeated,
-    or was prepared anew. Masks and order of a record follow from its epoch. Numbered by the steps
-    behind the version, the epochs of one run after the other are different ones, and an interrupted
-    run finds its own again.
+    That version has seen the replayed records, and perhaps the new ones: a partition may be
+    repeated or prepared anew. Masks and order of a record depend on its epoch. Numbered from the
+    steps behind the version, the epochs of successive runs differ, and an interrupted run finds its
+    own again.
 
-    :param init_uri: what the training starts from; in an update a model version folder.
+    :param init_uri: weights that the training starts from; in an update a model version folder.
     :raises FormatError: the version has no readable record.
     """
     if init_uri is None or not update:
@@ -72,7 +72,7 @@ def first_epoch(init_uri: str | None, *, update: bool) -> int:
 
 
 def check_carried_slots(version_uri: str, config: PipelineConfig) -> None:
-    """Refuse a version whose moments are not those that a run of this configuration needs.
+    """Refuse a version without the moments that a run of this configuration needs.
 
     :param version_uri: a model version folder.
     :raises UserError: its optimizer is of another type, or it has no moments of some variables.

@@ -1,4 +1,4 @@
-"""A weight of a model: its names, and its layouts here and in the formats of others."""
+"""Weights of a model: their names, and their layouts here and in the formats of others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 # configurations and checkpoints, too, and the key of its logits.
 NEXT_SENTENCE = "next_sentence"
 WORD_EMBEDDINGS = "word_embeddings/embeddings"
-# The same of T5, whose decoder looks tokens up in it, too.
+# T5's word embeddings, in which its decoder looks tokens up, too.
 SHARED_EMBEDDING = "shared/embedding"
 OUTPUT_BIAS = "cls/predictions/output_bias/bias"
 
@@ -28,10 +28,10 @@ class Part(Enum):
 class Weight(NamedTuple):
     """One weight.
 
-    :param variable: what the name of our variable, and of tf-models', ends with.
+    :param variable: the end of the name of our variable, and of tf-models'.
     :param tensor: its name in Hugging Face's model, without the prefix of an encoder's tensors.
-    :param shape: of the variable.
-    :param matrix: the same with heads joined: [in, out] of a kernel, as in Google's BERT.
+    :param shape: shape of the variable.
+    :param matrix: the same with heads joined: [in, out] for a kernel, as in Google's BERT.
     """
 
     variable: str
@@ -60,7 +60,7 @@ class Weight(NamedTuple):
 
 
 class Layout(Enum):
-    """How a format stores weights. They differ in kernels, and in the biases of attention heads."""
+    """Layouts of stored weights. They differ in kernels, and in the biases of attention heads."""
 
     VARIABLE = "as the variable: tf-models"
     MATRIX = "[in, out]: Google's BERT"
@@ -76,7 +76,7 @@ class Layout(Enum):
     def load(self, weight: Weight, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the variable's value.
 
-        :param stored: of the shape that :meth:`shape` tells, but for the number of tokens.
+        :param stored: of the shape by :meth:`shape`, except for the number of tokens.
         """
         if self is Layout.VARIABLE or weight.is_by_token:
             return stored
@@ -84,7 +84,7 @@ class Layout(Enum):
         return (stored.T if transposed else stored).reshape(weight.shape)
 
     def store(self, weight: Weight, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return what is to be stored for a variable's value; undoes :meth:`load`."""
+        """Return the stored form of a variable's value; undoes :meth:`load`."""
         if self is Layout.VARIABLE or weight.is_by_token:
             return value
         matrix = value.reshape(weight.matrix)
@@ -103,8 +103,8 @@ def dense(
     """Return kernel and bias of a dense layer.
 
     :param matrix: [in, out].
-    :param kernel: its shape as a variable, where that is another, as in tf-models' attention.
-    :param bias: the same of the bias.
+    :param kernel: its shape as a variable, if that differs, as in tf-models' attention.
+    :param bias: the same for the bias.
     """
     vector = matrix[1:]
     return [

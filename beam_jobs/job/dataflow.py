@@ -1,4 +1,4 @@
-"""Runs on Google Cloud Dataflow: its options, from the configuration, and what is said of a job."""
+"""Google Cloud Dataflow as the engine: its flags from the configuration, checks, names, links."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MULTI_REGIONS = {"us": ("us-",), "eu": ("europe-",), "asia": ("asia-",)}
 def dataflow_flags(beam: BeamConfig, name: str, labels: Mapping[str, str]) -> list[str]:
     """Return Beam's flags for a job.
 
-    :param name: of what is worked on, for the job's name.
-    :param labels: of the job and its machines, for finding and billing them.
+    :param name: what the job works on; becomes part of the job's name.
+    :param labels: labels of the job and its machines, by which they are found and billed.
     """
     given = {
         "runner": RUNNER,
@@ -40,7 +40,7 @@ def dataflow_flags(beam: BeamConfig, name: str, labels: Mapping[str, str]) -> li
         "job_name": job_name(name),
     }
     flags = [f"--{name}={value}" for name, value in given.items() if value is not None]
-    # A shard at a time on each core, so that memory is what it is elsewhere.
+    # One shard at a time per core, so that memory use is the same as on other engines.
     flags += ["--number_of_worker_harness_threads=1"]
     flags += ["--experiments=use_runner_v2", "--no_use_public_ips"]
     return flags + [f"--labels={key}={value}" for key, value in sorted(labels.items())]
@@ -60,9 +60,9 @@ def default_project() -> str | None:
 
 
 def job_name(name: str) -> str:
-    """Return a name for the job: of what it works on, and like no other.
+    """Return a unique job name that contains what the job works on.
 
-    Not that alone, because a job that a killed launcher left behind may still run.
+    It is unique because a job that a killed launcher left behind may still run.
     """
     unique = uuid.uuid4().hex[:8]
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -83,8 +83,8 @@ def check_places(
 ) -> None:
     """Check that a job's project is known and that its buckets are where its workers are.
 
-    :param location: tells where a URI's storage is; None when nobody knows.
-    :raises UserError: no project is given, or a bucket is elsewhere.
+    :param location: returns the location of a URI's storage; None if it is unknown.
+    :raises UserError: no project is given, the store is no cloud bucket, or a bucket is elsewhere.
     """
     cloud = options.view_as(GoogleCloudOptions)
     if not cloud.project:
@@ -110,7 +110,7 @@ def _is_in(region: str, place: str) -> bool:
 
 
 def console_link(options: PipelineOptions, job_id: str) -> str:
-    """Return the page of a job in Google's console."""
+    """Return the URL of a job's page in the Google Cloud console."""
     cloud = options.view_as(GoogleCloudOptions)
     return (
         f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job_id}"

@@ -1,4 +1,4 @@
-"""What a run would do, found out without changing anything."""
+"""The dry run: determines what a run would do, without changing anything."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PARALLEL_READS = 16
 
 
 def list_shards(arguments: JobArguments) -> dict[str, Any]:
-    """Return the state of every input file, and what is known of copies among them.
+    """Return the state of every input file, and the duplicates known so far.
 
-    Files that were never looked through have no signatures yet. Until they do, it is not known
-    which of the other files' documents are copies of theirs, so the numbers are estimates.
+    Files that no run has read have no signatures yet. Until they do, it is unknown which documents
+    of the other files are copies of theirs, so the numbers are estimates.
     """
     config, store = arguments.config, arguments.store
     inputs = list_inputs(arguments.pattern, arguments.partition, store)

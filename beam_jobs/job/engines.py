@@ -1,4 +1,4 @@
-"""Where the pipeline runs: in this process, in worker processes beside it, or far away."""
+"""The engines that run a pipeline: in this process, in local worker processes, or remotely."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Item = TypeVar("Item")
 
 
 def spread(items: Sequence[Item], sizes: Sequence[int], slots: int) -> Iterator[tuple[int, Item]]:
-    """Yield the items with the number of the slot that each is for, the largest items first.
+    """Yield each item with the number of its slot, the largest items first.
 
     Each goes to the slot with the least work so far (Graham, "Bounds on multiprocessing timing
-    anomalies", 1969): no slot gets more than 4/3 of what the best division would give it. The
-    slots' numbers appear in order, so that an engine that deals keys out in turn gives each of its
-    workers one.
+    anomalies", 1969): the fullest slot has at most 4/3 of what it has in the best division. Slot
+    numbers first appear in ascending order, so that an engine that assigns keys round-robin gives
+    each of its workers one.
     """
     loads = [(0, slot) for slot in range(slots)]
     by_size = sorted(range(len(items)), key=lambda number: (-sizes[number], number))
@@ -39,9 +39,9 @@ def spread(items: Sequence[Item], sizes: Sequence[int], slots: int) -> Iterator[
         yield slot, items[number]
 
 
-# Exit code of a job that was told to stop, as a shell reports SIGTERM.
+# Exit code of a job that a signal stopped, as a shell reports SIGTERM.
 STOPPED = 143
-# Of the counters that an engine's own monitoring shows.
+# Namespace of the counters that an engine's own monitoring shows.
 NAMESPACE = "prepare_corpus"
 # Starting worker processes takes about three seconds: Python and Beam's imports once more on every
 # core, and gRPC. In that time one core converts this much text.
@@ -59,8 +59,8 @@ class Engine:
     """An engine that is ready to take a pipeline.
 
     :param runner: Beam's runner; None to make the one that the options name.
-    :param slots: how many workers the engine deals work out to in turn; None if it sees to that
-        itself.
+    :param slots: number of workers that the engine assigns work to round-robin; None if it
+        distributes work itself.
     """
 
     options: PipelineOptions
@@ -81,8 +81,8 @@ class Engine:
     ) -> None:
         """Run a pipeline to its end.
 
-        :param submitted: called as soon as the engine has taken it; some have done it by then.
-        :raises RuntimeError: it failed.
+        :param submitted: called as soon as the engine has accepted it; some have run it by then.
+        :raises RuntimeError: the pipeline failed.
         :raises SystemExit: it was cancelled while it was submitted.
         """
         self._result = pipeline.run()
@@ -95,7 +95,7 @@ class Engine:
             raise RuntimeError(f"the pipeline ended as {state}; its log says why.")
 
     def cancel(self) -> bool:
-        """Stop what runs; return False if it is just being submitted, and stops after that."""
+        """Cancel the pipeline; return False if it is still being submitted and stops after that."""
         self._is_cancelled = True
         if self._result is None:
             return False
@@ -125,10 +125,10 @@ def is_local(options: PipelineOptions) -> bool:
 def local_engine(options: PipelineOptions, run_folder: Path, processes: int) -> Engine:
     """Return the engine of this machine.
 
-    Beam's own options of running mode and workers go before.
+    Beam's own options for running mode and workers take precedence.
 
     :param run_folder: the folder of this run; worker processes end when its owner does.
-    :param processes: how many worker processes; 1 for none beside this one.
+    :param processes: number of worker processes; 1: none besides this process.
     """
     options.view_as(StandardOptions).runner = LOCAL_RUNNER
     direct = options.view_as(DirectOptions)
@@ -151,13 +151,13 @@ def local_engine(options: PipelineOptions, run_folder: Path, processes: int) -> 
 
 
 def processes_for(uris: Sequence[str], sizes: Sequence[int], max_num_workers: int) -> int:
-    """Return how many worker processes a local run pays for; 1 for none beside this one.
+    """Return how many worker processes a local run is worth; 1: none besides this process.
 
-    As many as there are cores, but none unless they spare the busiest of them more text than could
-    be converted while they start.
+    One per core, at most one per file; but none unless the busiest of them is spared more text
+    than one core converts while they start.
 
     :param sizes: bytes of the input files.
-    :param max_num_workers: ``beam.max_num_workers``; 0 for one a core.
+    :param max_num_workers: ``beam.max_num_workers``; 0 for one per core.
     """
     cores = max_num_workers or _cores()
     texts = [
@@ -176,7 +176,7 @@ def _cores() -> int:
 
 
 def _worker_command(run_folder: Path) -> str:
-    # Beam hands this to a shell; `exec` makes the worker take that shell's place.
+    # Beam passes this to a shell; `exec` replaces that shell by the worker.
     path = os.pathsep.join(filter(None, (_REPOSITORY, os.environ.get("PYTHONPATH"))))
     words = [f"PYTHONPATH={path}", sys.executable, "-m", "beam_jobs.job.worker_process", run_folder]
     return f"exec env {_quoted(words)}"
@@ -187,5 +187,5 @@ def _quoted(words: Iterable[object]) -> str:
 
 
 def _is_worth_knowing(record: logging.LogRecord) -> bool:
-    """Leave out the advice to set a running mode, which would set other worker processes."""
+    """Return False for Beam's advice to set a running mode: it would start other processes."""
     return not str(record.msg).startswith("If direct_num_workers is not equal to 1")

@@ -1,4 +1,4 @@
-"""The command line of the data job, and what other jobs that run by Beam share with it."""
+"""Parses the data job's command line, and the arguments that all jobs on Beam share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ kept. See docs/reference/data.md."""
 
 @dataclass(frozen=True)
 class PrepareCorpusOptions:
-    """What the command was called with; ``beam`` are Beam's options."""
+    """The parsed arguments of the command; ``beam`` holds Beam's options."""
 
     config: str
     store: str
@@ -69,16 +69,16 @@ def _parser() -> argparse.ArgumentParser:
 def job_parser(
     name: str, description: str, epilog: str, *, dry_run: str
 ) -> argparse.ArgumentParser:
-    """Return a parser of what all of these jobs take; each adds what it is about.
+    """Return a parser of the arguments that all jobs on Beam share; each job adds its own.
 
-    :param name: of the module.
-    :param dry_run: what it does then, for the help.
+    :param name: name of the job's module.
+    :param dry_run: help text of ``--dry-run``.
     """
     parser = command_parser(
         f"beam_jobs.{name}",
         description,
         epilog=epilog,
-        # Otherwise the beginning of one of Beam's options might be taken for one of ours.
+        # Otherwise a Beam option might be taken for the abbreviation of one of ours.
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -117,7 +117,7 @@ def parse_job(
 
 
 def _label(text: str) -> tuple[str, str]:
-    """Return key and value of a label for a job.
+    """Return the key and the value of a job's label.
 
     :raises UserError: it has no value.
     """
@@ -128,15 +128,15 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def refuse_unknown(arguments: Sequence[str]) -> None:
-    """Check that Beam knows the options; it would itself pass over those that it does not."""
+    """Check that Beam knows the options; Beam itself silently ignores unknown ones."""
     if not arguments:
         return
-    # Imported here, as how it is to be imported depends on what is asked for.
+    # Imported here because which parts of Beam are imported depends on the arguments.
     from apache_beam.options.pipeline_options import PipelineOptions
 
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for options in PipelineOptions.__subclasses__():
-        options._add_argparse_args(parser)  # as Beam's own parser is made
+        options._add_argparse_args(parser)  # as Beam builds its own parser
     _, unknown = parser.parse_known_args(arguments)
     if unknown:
         raise UserError(f"unknown options {' '.join(unknown)}; see --help.")

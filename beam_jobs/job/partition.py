@@ -1,4 +1,4 @@
-"""The shards of a partition together: is enough of it readable, and the manifest that names it."""
+"""Combines the shards of a partition: checks that they are usable and commits their manifest."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def combine(
 ) -> PartitionManifest:
     """Return the manifest of a partition that consists of these shards.
 
-    :param found: what the job has decided on their documents.
+    :param found: the job's decisions on their documents.
     """
     config, store = arguments.config, arguments.store
     masking = config.masking
@@ -102,7 +102,7 @@ def _files(
 
 
 def add_statistics(parts: Sequence[DataStatistics]) -> DataStatistics:
-    """Return the sums; of the new words the most frequent ones, of lengths the greatest."""
+    """Return the sums of counts, the most frequent new words, and the greatest length."""
     new_words = _add(part.new_words for part in parts)
     ranked = sorted(new_words.items(), key=lambda item: (-item[1], item[0]))
     return DataStatistics(
@@ -123,7 +123,7 @@ def _add(parts: Iterable[Mapping[Key, int]]) -> Counter[Key]:
 
 
 def warn_of_oddities(outcomes: Sequence[ShardOutcome], shards: Sequence[ShardManifest]) -> None:
-    """Say which files hold unreadable documents, no document, or the same as another file."""
+    """Warn of files with unreadable documents, without documents, or equal to another file."""
     by_key = {shard.shard_key: shard for shard in shards}
     first: dict[str, str] = {}
     for outcome in outcomes:
@@ -177,7 +177,7 @@ def check_usable(
 
 
 def say_what_it_is(manifest: PartitionManifest) -> None:
-    """Say what is held out of a partition, and loudly what its rows waste."""
+    """Log how much of a partition is held out, and warn of what its rows waste."""
     held_out, rows = manifest.records[Split.VALIDATION], sum(manifest.records.values())
     logger.info(
         "split by %s (corpus.split_by): %d of %d rows are held out (%.1f %%)",
@@ -192,7 +192,7 @@ def say_what_it_is(manifest: PartitionManifest) -> None:
 
 
 def commit(manifest: PartitionManifest, lineage: LineageLayout) -> tuple[PartitionManifest, str]:
-    """Store the manifest unless one of the same shards is there; return what is, and its URI."""
+    """Store the manifest unless one of these shards exists; return the stored one and its URI."""
     keys = [uri.split("/")[-2] for uri in manifest.shards]
     uri = lineage.manifest(manifest.partition, identity.manifest_id(manifest.partition, keys))
     if manifest.create(uri):

@@ -31,13 +31,13 @@ from pipeline_store.layout import StoreLayout
 
 @dataclass(frozen=True)
 class PartitionJob:
-    """What a worker has to know.
+    """The parameters of a worker.
 
-    The vocabulary itself is not among it, as the engine stores this with each step of the graph.
+    The vocabulary is not among them, because the engine stores this with each step of the graph.
 
-    ``slots``: among how many workers the files are spread; None leaves it to the engine.
-    ``scratch_folder`` and ``progress_folder``: on the launcher's machine, for workers that share
-    it.
+    ``slots``: number of workers that the files are spread over; None leaves it to the engine.
+    ``scratch_folder`` and ``progress_folder``: folders on the launcher's machine, for workers that
+    run there.
     """
 
     config: PipelineConfig
@@ -57,7 +57,7 @@ def run_pipeline(
 ) -> ShardOutcomes:
     """Make sure that all of a partition's shards are in the store.
 
-    :param submitted: called as soon as the engine has taken the pipeline.
+    :param submitted: called as soon as the engine has accepted the pipeline.
 
     The workers list the inputs themselves, so a job's graph stays small however many there are.
     """
@@ -105,7 +105,7 @@ def _list_inputs(pattern: str, job: PartitionJob) -> Iterator[tuple[int, str]]:
 
 
 class SignInputs(beam.DoFn):
-    """Makes sure that the signatures of input files are in the store; yields what was found."""
+    """Makes sure that the signatures of input files are in the store; yields their SignedInputs."""
 
     def __init__(self, job: PartitionJob) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ class SignInputs(beam.DoFn):
 
 
 def _decide(found: list[SignedInput | JobFailure], job: PartitionJob) -> Iterator[Any]:
-    """Yield a Plan, or why there can be none."""
+    """Yield a Plan, or the failures that prevent one."""
     failures = [item for item in found if isinstance(item, JobFailure)]
     if failures:
         yield from failures
@@ -178,14 +178,14 @@ def _work(decided: Plan | JobFailure, job: PartitionJob) -> Iterator[tuple[int, 
 
 
 class ConvertShards(beam.DoFn):
-    """Makes sure that the records of shards are committed; yields where."""
+    """Makes sure that the records of shards are committed; yields their ShardOutcomes."""
 
     def __init__(self, job: PartitionJob) -> None:
         super().__init__()
         self._job = job
 
     def setup(self) -> None:
-        """Load the tokenizer, for every thread of a process: it learns, so it is not shared."""
+        """Load a tokenizer for each thread of a process: it caches words, so it is not shared."""
         job = self._job
         vocabulary = load_vocabulary(job.config, job.store)
         if vocabulary.sha256 != job.vocabulary_sha256:

@@ -1,4 +1,4 @@
-"""From the signatures of all input files to the work that is left: decided in one place."""
+"""Plans the remaining work, in one place, from the signatures of all input files."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is left to do for a partition.
+    """The remaining work on a partition.
 
-    ``done``: shards of earlier runs, and second names of files. ``work``: shards to be made.
-    ``kept_sides``: documents on the side that earlier runs gave them, not their own content.
-    ``split_by``: what is held out as a whole.
+    ``done``: shards of earlier runs, and further names of files with equal content. ``work``:
+    shards to be made. ``kept_sides``: number of used documents that are not on the side drawn
+    from the content of their unit. ``split_by``: the unit that is held out as a whole.
     """
 
     done: list[ShardOutcome]
@@ -59,10 +59,10 @@ def make_plan(
     partition: str,
     vocabulary_sha256: str,
 ) -> Plan:
-    """Decide what becomes of every document, and find out which shards are done.
+    """Decide on every document, and determine which shards are done already.
 
     :raises FormatError: a stored file is damaged.
-    :raises BadDataError: a shard is done, but its files are gone.
+    :raises BadDataError: a shard is done, but its files are missing.
     """
     ordered = sorted(inputs, key=lambda signed: (*signed.rank, signed.uri))
     files = {signed.rank: signed for signed in reversed(ordered)}
@@ -121,9 +121,9 @@ def choose_unit(
     partition: str,
     files: Mapping[SignedInput, Signatures],
 ) -> SplitUnit:
-    """Return what is held out as a whole: what the lineage began with, or now begins with.
+    """Return the unit that is held out as a whole: the lineage's, or the one to start it with.
 
-    :raises UserError: the lineage began with something else than is asked for.
+    :raises UserError: the lineage has another unit than the configuration asks for.
     """
     kept = kept_unit(config, load_manifests(lineage).values(), partition)
     if kept is not None:

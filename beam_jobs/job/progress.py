@@ -1,7 +1,7 @@
-"""How far the data job is: workers leave counts in a folder, the launcher adds them up and says so.
+"""Progress of the data job: workers write counts to a folder, the launcher logs their sums.
 
-A file for each process, because Beam's own counters arrive only when a bundle ends, and on one
-machine a bundle is all that a worker does.
+There is one file per process. Beam's own counters arrive only when a bundle ends, and on one
+machine a worker's whole work is one bundle.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 _SECONDS_BETWEEN_WRITES = 0.5
 _SECONDS_BETWEEN_LOOKS = 0.5
 _LOOKS_BETWEEN_LINES = 4
-# Of less time no rate can be told, as the beginning is known only to a look.
+# Over less time no rate is logged, because the start of a pass is known only to within a poll.
 _SECONDS_FOR_A_RATE = 1.0
 _MEGABYTE = 1e6
 _PLAN = "plan.json"
@@ -32,7 +32,7 @@ Counts = Counter[str]
 
 
 class Pass(StrEnum):
-    """The passes over the text: of a corpus signing, of labelled examples reading; converting."""
+    """The passes over the text: signing a corpus or reading labeled examples, then converting."""
 
     SIGN = "signing"
     READ = "reading"
@@ -42,7 +42,7 @@ class Pass(StrEnum):
 class ProgressMeter:
     """Counts for one pass over all shards that this process works on.
 
-    :param folder: where the launcher looks; None if it cannot look into this machine's folders.
+    :param folder: the folder that the launcher polls; None if it cannot read this machine's.
     """
 
     def __init__(self, folder: str | None, stage: Pass) -> None:
@@ -54,13 +54,13 @@ class ProgressMeter:
         self._write(always=True)
 
     def update(self, uri: str, **counts: int) -> None:
-        """Take note of how far a shard is."""
+        """Record the progress of a shard."""
         with self._lock:
             self._running[uri] = Counter(counts)
             self._write()
 
     def finish(self, uri: str, **counts: int) -> None:
-        """Take note of a shard that is done."""
+        """Record that a shard is done."""
         with self._lock:
             self._done.update(self._running.pop(uri, Counter()) | Counter({**counts, "shards": 1}))
             self._write()
@@ -82,15 +82,15 @@ class ProgressMeter:
 
 
 def announce_plan(folder: str | None, *, shards: int, size: int, reused: int) -> None:
-    """Tell the launcher what there is to convert, in shards and bytes, and what is done already."""
+    """Report to the launcher the shards and bytes to convert, and the shards done already."""
     if folder is not None:
         _replace(Path(folder, _PLAN), Counter({"shards": shards, "bytes": size, "reused": reused}))
 
 
 def _replace(path: Path, counts: Counts) -> None:
-    """Write counts; if they cannot be written the last ones stay, as nothing but a line needs them.
+    """Write counts; on failure keep the previous ones, as only the progress lines need them.
 
-    On a full disk what the job does need fails by itself, and says so.
+    On a full disk, the writes that the job does need fail and report it.
     """
     aside = path.with_name(f".{uuid.uuid4().hex}")
     with suppress(OSError):
@@ -102,12 +102,12 @@ def _replace(path: Path, counts: Counts) -> None:
 
 
 class ProgressLines:
-    """Says every two seconds on stderr how far the workers are.
+    """Progress lines of the workers, logged to stderr every two seconds.
 
     :param shards: the number of input files.
     :param size: their size in bytes.
-    :param first_pass: what is done before converting.
-    :param unit: what documents are called.
+    :param first_pass: the pass before converting.
+    :param unit: the word for documents in the lines.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ProgressLines:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Write lines as long as the context lasts, and last ones at its end."""
+        """Log lines while the context lasts, and the last ones at its end."""
         ended = threading.Event()
 
         def work() -> None:
@@ -150,7 +150,7 @@ class ProgressLines:
             self._say()
 
     def _look(self) -> None:
-        """Take note of passes that have begun."""
+        """Record which passes have begun."""
         for stage in Pass:
             if stage not in self._begun and any(self._folder.glob(f"{stage}-*.json")):
                 self._begun[stage] = time.monotonic()
@@ -160,7 +160,7 @@ class ProgressLines:
             self._say_plan()
 
     def _say(self) -> None:
-        """Write a line on the pass that is running, if anything is new."""
+        """Log a line on the current pass, if its counts have changed."""
         begun = [stage for stage in Pass if stage in self._begun and stage in self._totals]
         if begun and self._totals[begun[-1]]["shards"]:
             self._say_once(begun[-1])
@@ -213,7 +213,7 @@ def _clock(seconds: float) -> str:
 
 
 def folder_for_progress(run_folder: Path) -> Path:
-    """Return the folder of a run in which its workers leave their counts."""
+    """Create and return the folder of a run to which its workers write their counts."""
     folder = run_folder / "progress"
     os.makedirs(folder, exist_ok=True)
     return folder

@@ -1,8 +1,8 @@
-"""The temporary folder of one run on this machine: it, and the run's processes, end with the run.
+"""The temporary folder of one local run; the folder and the worker processes end with the run.
 
-The launcher holds a lock on a file in it for as long as it lives; the kernel takes the lock back
-however it ends. Worker processes wait for the lock and exit when they get it, and the next run
-removes folders whose lock is free. So nothing outlives a launcher that was killed.
+The launcher holds a lock on a file in it for as long as it lives; the kernel releases the lock
+however the launcher ends. Worker processes wait for the lock and exit when they get it, and the
+next run deletes folders whose lock is free. So nothing outlives a launcher that was killed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOCK = "owner.lock"
 
 @contextmanager
 def run_folder() -> Iterator[Path]:
-    """Make a folder for this run, remove it afterwards; remove those of runs that were killed."""
+    """Create a folder for this run and delete it afterwards; first delete those of killed runs."""
     _sweep()
     # Locked before it has the name that others look for.
     aside = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))

@@ -1,4 +1,4 @@
-"""One run of the pipeline on the engine that the configuration asks for, and how it is stopped."""
+"""Runs the pipeline once on the configured engine, and stops it on a signal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RemoteJob:
-    """A job of a service, and the page on which people can look at it."""
+    """A job that runs on a service, and the URL of its page."""
 
     job_id: str
     link: str
@@ -45,11 +45,11 @@ class RemoteJob:
 
 @dataclass(frozen=True)
 class WorkPlace:
-    """Where a job's workers are.
+    """The place where a job's workers run.
 
-    ``slots``: among how many workers the files are spread; None leaves it to the engine.
-    ``scratch_folder`` and ``progress_folder``: on the launcher's machine, for workers that share
-    it.
+    ``slots``: number of workers that the files are spread over; None leaves it to the engine.
+    ``scratch_folder`` and ``progress_folder``: folders on the launcher's machine, for workers that
+    run there.
     """
 
     slots: int | None = None
@@ -59,11 +59,11 @@ class WorkPlace:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What is to be run where.
+    """A job to be run, and the options of the engine to run it on.
 
-    ``name``: part of the name of a job on Dataflow. ``inputs``: the files. ``pipeline_args``:
-    Beam's options; they go before those of the configuration. ``labels``: of a job on Dataflow.
-    ``first_pass`` and ``unit``: what progress is told of.
+    ``name``: part of the name of a job on Dataflow. ``inputs``: the input files.
+    ``pipeline_args``: Beam's options; they take precedence over the configuration. ``labels``:
+    labels of a job on Dataflow. ``first_pass`` and ``unit``: as in :class:`ProgressLines`.
     """
 
     beam: BeamConfig
@@ -87,10 +87,10 @@ def run_job(
     pipeline_args: Sequence[str],
     labels: Mapping[str, str],
 ) -> tuple[ShardOutcomes, RemoteJob | None]:
-    """Run the pipeline over a partition; return what became of the shards, and as :func:`launch`.
+    """Run the pipeline over a partition; return the shards' outcomes, and the service's job if any.
 
     :param inputs: the partition's files.
-    :raises UserError: the job could not run where it is to run.
+    :raises UserError: the job could not run on the requested engine.
     """
 
     def run(engine: Engine, place: WorkPlace, submitted: Submitted) -> ShardOutcomes:
@@ -107,10 +107,10 @@ def run_job(
 
 
 def launch(request: JobRequest, run: Run[Result]) -> tuple[Result, RemoteJob | None]:
-    """Run a pipeline on the engine that is asked for; return its result, and a service's job.
+    """Run a pipeline on the requested engine; return its result, and the service's job if any.
 
-    :param run: runs the pipeline to its end; told what to call when the engine has taken it.
-    :raises UserError: the job could not run where it is to run.
+    :param run: runs the pipeline to its end; calls its last argument once the engine accepted it.
+    :raises UserError: the job could not run on the requested engine.
     """
     options = _options(request)
     if is_local(options):
@@ -174,9 +174,9 @@ def _run_elsewhere(options: PipelineOptions, run: Run[Result]) -> tuple[Result, 
 
 @contextmanager
 def when_stopped(stop: Callable[[], bool]) -> Iterator[None]:
-    """Call ``stop`` and end the process on SIGTERM or Ctrl-C, as long as the context lasts.
+    """Call ``stop`` and end the process on SIGTERM or Ctrl-C while the context lasts.
 
-    At once and not by an exception: Beam would wait for its workers to finish what they do.
+    The process ends immediately, because on an exception Beam would wait for its workers to finish.
 
     :param stop: returns False if the process ends by itself.
     """
@@ -204,7 +204,7 @@ def when_stopped(stop: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def _counters_logged(engine: Engine) -> Iterator[None]:
-    """Say every minute, and at the end, what a service has counted."""
+    """Log the service's counters every minute, and at the end."""
     ended = threading.Event()
 
     def say() -> None:

@@ -1,4 +1,4 @@
-"""One input shard from the store to the store: found done, or converted and committed."""
+"""Processes one input shard: finds its committed records, or converts and commits it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import StoreLayout
 
-# What the bytes of records, or which documents become records, may depend on.
+# Libraries on which the bytes of records, or which documents become records, may depend.
 _LIBRARIES = ("numpy", "py3langid", "pyarrow", "sentencepiece", "sentencex", "tokenizers")
 
 Report = Callable[[ShardStatistics, int], None]
@@ -48,7 +48,7 @@ Report = Callable[[ShardStatistics, int], None]
 
 @dataclass(frozen=True)
 class ShardWork:
-    """A shard to be made: an input file, what becomes of its documents, and the key of that."""
+    """A shard to be made: an input file, the decisions on its documents, and the shard's key."""
 
     source: SignedInput
     decisions_sha256: str
@@ -59,8 +59,8 @@ class ShardWork:
 def plan_shard(
     source: SignedInput, decisions_sha256: str, config: PipelineConfig, vocabulary_sha256: str
 ) -> ShardWork:
-    """Return the work on an input file: equal bytes, settings and decisions, equal key."""
-    # The format that `auto` stands for, because two names can hold the same bytes.
+    """Return the work on an input file; equal bytes, settings and decisions give an equal key."""
+    # The format that `auto` resolves to, because two file names can have the same bytes.
     corpus = config.corpus.model_copy(update={"input_format": source.input_format})
     settings = config.model_copy(update={"corpus": corpus}).data_sha256
     config_sha256 = hashlib.sha256(f"{settings} recipe {RECIPE_VERSION}".encode()).hexdigest()
@@ -69,9 +69,9 @@ def plan_shard(
 
 
 def find_done(store: StoreLayout, key: str) -> ShardManifest | None:
-    """Return the committed manifest of a shard, or None when it is still to be done.
+    """Return the committed manifest of a shard, or None if it is still to be converted.
 
-    :raises BadDataError: files that it names are gone or have another size.
+    :raises BadDataError: files that it names are missing or have another size.
     """
     uri = store.shard_manifest(key)
     manifest = ShardManifest.load_or_none(uri)
@@ -94,7 +94,7 @@ def _is_there(uri: str, digest: FileDigest) -> bool:
 class ShardProcessor:
     """Converts shards and commits them.
 
-    :param scratch_folder: where files are written before they are stored; None for the system's.
+    :param scratch_folder: folder for files before they are stored; None: the system's default.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class ShardProcessor:
         manifest = self._convert(work, report)
         if manifest.create(manifest_uri):
             return manifest, outcome(reused=False)
-        # Somebody else was first. The bytes are the same, so ours are not needed.
+        # Another attempt was first. Its bytes are the same, so ours are not needed.
         folder = manifest.files[0].data.path.partition("/")[0]
         uris.delete_tree(uris.join(self._store.shard(work.key), folder))
         return ShardManifest.load(manifest_uri), outcome(reused=True)
@@ -160,7 +160,7 @@ class ShardProcessor:
     def _upload(
         self, work: ShardWork, outputs: ShardOutputs, statistics: ShardStatistics
     ) -> ShardManifest:
-        """Bring the bytes into a folder of their own, which nothing reads until it is named."""
+        """Upload the files to a new folder, which nothing reads until a manifest names it."""
         folder = _UploadFolder(self._store.shard(work.key), uuid.uuid4().hex)
         letters = outputs.dead_letters
         return ShardManifest(
@@ -189,7 +189,7 @@ class ShardProcessor:
 
 @cache
 def _libraries() -> Mapping[str, str]:
-    """Return the versions of libraries that records depend on; looking takes milliseconds."""
+    """Return the versions of libraries that records depend on; cached, as it takes milliseconds."""
     return MappingProxyType({name: importlib.metadata.version(name) for name in _LIBRARIES})
 
 
@@ -206,7 +206,7 @@ def _name(rows: RowSet) -> str:
 
 @dataclass(frozen=True)
 class _UploadFolder:
-    """The folder of one try below a shard's folder."""
+    """The folder of one attempt, below a shard's folder."""
 
     shard_root: str
     unique: str

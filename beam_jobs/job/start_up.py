@@ -1,8 +1,8 @@
-"""Imports Beam for a command: without what only Google Cloud needs, where it runs on this machine.
+"""Imports Beam for a command; for a local run, without the modules that only Google Cloud needs.
 
-Beam's package imports the clients of BigQuery, Pub/Sub and Cloud Storage as well as pandas wherever
-they are installed, and does without where they are not: more than half of its import, which is
-most of what a small partition takes. So they are hidden from it, and only while it is imported.
+Beam imports pandas and the clients of BigQuery, Pub/Sub and Cloud Storage if they are installed,
+and works without them if they are not. They take more than half of Beam's import time, which is
+most of a small partition's run time. So they are hidden, only while Beam is imported.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-# Beam's source of BigQuery, on whose import its package makes those of the other sources of Google
-# Cloud depend; what its extra `gcp` installs; and what data frames need. The store's own client of
-# Cloud Storage is imported by the store, and later.
+# Beam's BigQuery source (if its import fails, Beam skips the other Google Cloud sources), the
+# packages of Beam's extra `gcp`, and the package that data frames need. The store imports its own
+# client of Cloud Storage later.
 HIDDEN = (
     "apache_beam.io.gcp.bigquery",
     *("apitools", "google.api_core", "google.auth", "google.cloud", "google.pubsub_v1"),
@@ -27,7 +27,7 @@ LOCAL_RUNNER = "FnApiRunner"
 
 
 class _Hidden:
-    """Finds no module of :data:`HIDDEN`, as if it were not installed."""
+    """An import finder that reports the modules of :data:`HIDDEN` as not installed."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -50,8 +50,7 @@ def _hidden_from_imports() -> Iterator[None]:
 def import_beam(runner: str, pipeline_args: Sequence[str]) -> None:
     """Import Beam for a process that does nothing else.
 
-    In full where it is to run elsewhere, or where it has options of its own, which may be about
-    anything.
+    Only a local run without Beam options imports a part of it now; other runs may need any part.
 
     :param runner: ``beam.runner`` of the configuration.
     :param pipeline_args: Beam's options.

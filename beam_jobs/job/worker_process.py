@@ -12,15 +12,15 @@ from beam_jobs.job.start_up import import_local_beam
 
 
 def main() -> None:
-    """Take work from the launcher whose run folder is the argument, until it is done or gone."""
+    """Work for the launcher whose run folder is the argument, until it is done or has died."""
     exit_with_launcher(Path(sys.argv[1]))
-    # Only now, as it takes seconds.
+    # After the line above, because this takes seconds.
     import_local_beam()
     from apache_beam.runners.worker import sdk_worker_main
 
     # The tokenizer's own threads would compete with the other workers.
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    # It warns of a folder that only containers have.
+    # It warns that a folder is missing that only containers have.
     logging.getLogger(sdk_worker_main.__name__).setLevel(logging.ERROR)
     sdk_worker_main.main([])
 

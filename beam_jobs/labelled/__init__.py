@@ -1,1 +1,1 @@
-"""Labelled tasks: their examples read, checked, divided and written as records."""
+"""Prepares labeled tasks: reads, checks and splits their examples, and writes them as records."""

@@ -1,4 +1,4 @@
-"""A file's examples to the records of each split, by the vocabulary of a lineage."""
+"""Converts a file's examples to the records of each split, with the vocabulary of a lineage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FileWork:
 
 
 def plan_work(facts: list[FileFacts], decided: Decided) -> Iterator[FileWork]:
-    """Yield the work that is left after the decision, in order of the files."""
+    """Yield the conversion work on each file after the decision, in order of the files."""
     ids = dict.fromkeys(SPLITS, 0)
     for one in facts:
         assigned = decided.assigned[one.file.number]
@@ -69,19 +69,19 @@ class Part:
     tokens: int = 0
 
     def source_bytes(self) -> bytes:
-        """Return where the records come from, as ``TaskRecords.sources`` has it."""
+        """Return the origins of the records in the format of ``TaskRecords.sources``."""
         return np.array(self.sources, "<i8").tobytes()
 
 
 class Converted(NamedTuple):
-    """What became of a file."""
+    """The result of converting a file."""
 
     parts: list[Part]
     label_search: Counts
 
 
 class TaskConverter:
-    """Turns files of a task into records; the bytes depend on nothing but the arguments.
+    """Turns files of a task into records, whose bytes depend only on the arguments.
 
     :param batch_characters: text converted at once; bounds the memory, changes no byte.
     """
@@ -141,7 +141,7 @@ class TaskConverter:
     def _batches(
         self, stream: BinaryIO, work: FileWork
     ) -> Iterator[tuple[TaskSplit, list[Example]]]:
-        """Yield examples of one split each, in order."""
+        """Yield batches of examples, each of one split, in order."""
         waiting: dict[TaskSplit, list[Example]] = {split: [] for split in work.first_ids}
         characters = dict.fromkeys(waiting, 0)
         labelled = work.file.split is not TaskSplit.PREDICT
@@ -161,7 +161,7 @@ class TaskConverter:
 
 @dataclass(frozen=True)
 class TaskVocabulary:
-    """A lineage's vocabulary, whether its text is put into lower case, and the length of rows."""
+    """A lineage's vocabulary, whether its text is lowercased, and the length of rows."""
 
     vocabulary: Vocabulary
     do_lower_case: bool
@@ -169,9 +169,9 @@ class TaskVocabulary:
 
     @classmethod
     def load(cls, store: StoreLayout, lineage_id: str, max_seq_length: int) -> TaskVocabulary:
-        """Read what the lineage began with.
+        """Load the vocabulary of a lineage.
 
-        :raises UserError: it has no vocabulary, or that is damaged.
+        :raises UserError: it has no vocabulary, or the stored one is damaged.
         """
         lineage = store.lineage(lineage_id)
         info = VocabularyInfo.load_or_none(lineage.vocabulary_info)
@@ -188,6 +188,6 @@ class TaskVocabulary:
         return self.vocabulary.sha256
 
     def converter(self, task: TaskConfig) -> TaskConverter:
-        """Return what makes a task's records."""
+        """Return the converter of a task's files to records."""
         tokenizer = make_tokenizer(self.vocabulary, self.do_lower_case)
         return TaskConverter(task, self.vocabulary, tokenizer, self.max_seq_length)

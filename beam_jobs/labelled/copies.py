@@ -1,4 +1,4 @@
-"""Examples of equal text: in several splits, or with different labels."""
+"""Finds examples of equal text in several splits, or with different labels."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _HELD_OUT = (TaskSplit.VALIDATION, TaskSplit.TEST)
 
 
 def remove_leaks(examples: TaskExamples, task: TaskConfig, decided: Decided) -> None:
-    """Find texts of validation and test examples that are in another split as well.
+    """Report texts of validation and test examples that are also in another split.
 
-    Training examples with a text that is held out are left out.
+    Training examples whose text is held out are left out.
     """
     for split in _HELD_OUT:
         mine = examples.of(split)
@@ -45,7 +45,7 @@ def remove_leaks(examples: TaskExamples, task: TaskConfig, decided: Decided) -> 
 
 
 def _twins(examples: TaskExamples, leaked: Places, elsewhere: Places) -> str:
-    """Name the first ones with the place where else their text is."""
+    """Return the places of the first leaked examples, each with another place of its text."""
     groups = examples.groups
     pairs = []
     for place in leaked[:NAMED_PLACES].tolist():
@@ -71,8 +71,8 @@ def contradictions(examples: TaskExamples) -> Iterator[str]:
 def _signatures(examples: TaskExamples) -> Places:
     """Return int64 [M], equal for examples of equal labels or numbers.
 
-    Sets of labels are known by sums of random numbers, one of each label: those of two different
-    sets are as good as never equal.
+    A set of labels is identified by the sum of a random number per label; the sums of two different
+    sets are practically never equal.
     """
     draws = np.random.default_rng(0).integers(1 << 62, size=len(examples.names))
     sums = np.unique(examples.values, return_inverse=True)[1].astype(np.int64)

@@ -1,6 +1,6 @@
-"""Decides over all examples of a task: splits, names of labels, and which files are refused.
+"""Decides on the examples of a task: their splits, the labels, and reasons to refuse the task.
 
-Decided in one place from the facts of all files.
+This is done in one place, from the facts of all files.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _RARE = 0.1
 
 
 def decide(facts: Sequence[FileFacts], task: TaskConfig) -> Decided:
-    """Divide a task's examples and check them.
+    """Divide a task's examples into splits and check them.
 
-    :param facts: of every file, in order of their numbers.
+    :param facts: facts of every file, in order of their numbers.
     """
     examples = TaskExamples(facts, task)
     decided = Decided()
@@ -61,7 +61,7 @@ def _training_labels(examples: TaskExamples) -> list[str]:
 
 
 def _leave_out_unseen(examples: TaskExamples, known: set[str]) -> None:
-    """Leave out the examples with a label that is none of the task's: nobody could learn it."""
+    """Leave out examples with a label that is none of the task's: a model could not learn it."""
     if not np.any(examples.of(TaskSplit.TRAIN)):
         return
     unseen = np.array([name not in known for name in examples.names], bool)
@@ -76,9 +76,9 @@ def _leave_out_unseen(examples: TaskExamples, known: set[str]) -> None:
 
 
 def _judge_unusable(examples: TaskExamples, task: TaskConfig, decided: Decided) -> set[TaskSplit]:
-    """Refuse splits whose files hold too much that cannot be used; warn of the rest.
+    """Refuse splits with too many unusable examples; warn of unusable examples in the others.
 
-    :returns: those refused.
+    :returns: the refused splits.
     """
     refused = set(SPLITS)
     for split in SPLITS:
@@ -110,7 +110,7 @@ def _judge_unusable(examples: TaskExamples, task: TaskConfig, decided: Decided) 
 
 
 def _noted(facts: Sequence[FileFacts], late: Mapping[str, Noted]) -> dict[str, Noted]:
-    """Return what cannot be used of several files, with details that name the place."""
+    """Return the unusable examples of several files by reason; the details name their places."""
     noted: dict[str, Noted] = {}
     for one in facts:
         for reason, found in one.unusable.items():
@@ -186,7 +186,7 @@ def _nothing_to_learn(examples: TaskExamples, task: TaskConfig, decided: Decided
 
 
 def _told(examples: TaskExamples, decided: Decided, label: str) -> str:
-    """Return which label is meant without quoting it: by an example, else by its number."""
+    """Refer to a label without quoting it: by an example of it, or else by its number."""
     place = examples.example_of(label)
     return (
         f"of number {decided.labels.index(label) + 1} of labels"

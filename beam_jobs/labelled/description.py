@@ -1,6 +1,6 @@
-"""What ``task.toml`` says: read, checked, and the files that it names.
+"""Reads and checks ``task.toml``, and lists the files that it names.
 
-Also what shows of a task before anything is spent, by these and its files' first examples.
+Also checks a task before anything is spent, by its description and its files' first examples.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def _unknown(number: int, key: str, known: list[str]) -> str:
 
 
 def task_files(store: StoreLayout, name: str, task: TaskConfig) -> TaskFiles:
-    """Return the files that a task's patterns name, by what they are for, sorted.
+    """Return the files that a task's patterns match, by split, sorted.
 
-    :raises UserError: a pattern matches nothing, a file is named for two purposes, or the end of
-        its name says nothing of its format.
+    :raises UserError: a pattern matches nothing, a file is named for two splits, or its name's
+        extension does not tell its format.
     """
     patterns = {
         TaskSplit.TRAIN: task.train,
@@ -106,10 +106,10 @@ def _without_format(files: TaskFiles, task: TaskConfig) -> Iterator[str]:
 
 
 def check_task(store: StoreLayout, name: str) -> Iterator[str]:
-    """Yield a line for every reason why a task cannot be prepared that shows at once.
+    """Yield a line for each reason that a quick check finds why a task cannot be prepared.
 
-    Read are the description and, of each split's first 20 files, examples up to the first one that
-    can be used.
+    The check reads the description and, of each split's first 20 files, examples up to the first
+    usable one.
     """
     try:
         task = load_task(store, name)

@@ -1,6 +1,6 @@
-"""What is known of a file's examples without their texts: enough to divide and check a task.
+"""Collects facts on a file's examples without their texts: enough to split and check a task.
 
-Those that cannot be used are listed, one JSON object a line.
+Unusable examples are listed in a file, one JSON object per line.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _EXAMPLES_BETWEEN_REPORTS = 1000
 
 @dataclass(frozen=True)
 class TaskFile:
-    """An input file as it was when it was first looked at.
+    """An input file as it was when it was first read.
 
-    ``number`` counts all files of the task from 0, split by split. ``split``: what it is given for.
+    ``number`` counts all files of the task from 0, split by split. ``split``: the split that the
+    task's description names it for.
     """
 
     number: int
@@ -47,13 +48,13 @@ class TaskFile:
 
 @dataclass
 class Noted:
-    """Examples of one reason: how many, and the first ones' lines with details."""
+    """The unusable examples of one reason: their number, and the first ones' lines with details."""
 
     count: int = 0
     first: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, line: int, detail: str) -> None:
-        """Take note of one."""
+        """Add one example."""
         self.count += 1
         if len(self.first) < NAMED_PLACES:
             self.first.append((line, detail))
@@ -63,9 +64,10 @@ class Noted:
 class FileFacts:
     """The N examples of a file that can be used, and a count of those that cannot.
 
-    ``digests`` uint8 [N, 16]: of the text or texts, as copies are recognized. ``lines`` int64 [N].
-    ``label_counts`` int32 [N]: how many labels each has; ``label_codes`` int32, one after the
-    other: which, as places in ``label_names``. ``values`` float64 [N]: of a regression.
+    ``digests`` uint8 [N, 16]: of each one's text or texts, to recognize copies. ``lines`` int64
+    [N]. ``label_counts`` int32 [N]: number of labels of each; ``label_codes`` int32: the labels of
+    all examples, concatenated, as indexes into ``label_names``. ``values`` float64 [N]: the numbers
+    of a regression.
     """
 
     file: TaskFile
@@ -82,7 +84,7 @@ class FileFacts:
 
 
 class _Cleaned:
-    """Texts as copies are recognized: in whatever case, white space and spelling of accents."""
+    """Digests of texts, by which copies are found; case, space and Unicode form do not matter."""
 
     def __init__(self) -> None:
         self._cleaner = Cleaner(CorpusConfig(unicode_normalization="NFKC"))
@@ -101,12 +103,12 @@ def collect_facts(
     letters: DeadLetters,
     report: Callable[[int], None] = lambda examples: None,
 ) -> FileFacts:
-    """Read a file; return what is to be known of its examples.
+    """Read a file and return the facts on its examples.
 
     A file that is binary, cut short or damaged counts as one unusable example.
 
-    :param letters: gets what cannot be used.
-    :param report: called now and then with the number of examples so far.
+    :param letters: receives the unusable examples.
+    :param report: called at intervals with the number of examples so far.
     """
     labelled = file.split is not TaskSplit.PREDICT
     cleaned = _Cleaned()
@@ -151,7 +153,7 @@ def collect_facts(
 
 
 class DeadLetters(LocalFile):
-    """Writes ``split``, ``file``, ``line``, ``reason``, ``detail`` of each; never the text.
+    """File of unusable examples: ``split``, ``file``, ``line``, ``reason``, ``detail``; never text.
 
     Use as a context manager.
     """

@@ -1,4 +1,4 @@
-"""A task's files as they are now, and the key of what is made of them."""
+"""Identifies a task's files as they are now, and derives the key of their preparation."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def _sha256(uri: str) -> str:
 def preparation_key(
     files: tuple[TaskFile, ...], task: TaskConfig, vocabulary_sha256: str, max_seq_length: int
 ) -> str:
-    """Return the key of a preparation: equal bytes, settings and vocabulary, equal key.
+    """Return the key of a preparation; equal bytes, settings and vocabulary give an equal key.
 
-    Names of files are no part of it, only their order and formats. But those of files to predict
-    are, as they are read again by the names that the manifest has.
+    File names are not part of it, only the files' order and formats. The exception is files to
+    predict, because they are read again by the names in the manifest.
     """
     parts = {
         "recipe": RECIPE_VERSION,

@@ -1,6 +1,6 @@
-"""The parts of a split as one file each of records, offsets and sources.
+"""Joins the parts of a split into one file each of records, offsets and sources.
 
-Files are named by their content, so a repetition writes the same files again.
+Files are named by their content, so a retry writes the same files again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def join_records(parts: Sequence[StoredPart], folder: str, name: str) -> dict[st
 
 
 def join_letters(letters: Sequence[str], folder: str) -> FileDigest | None:
-    """Write dead letters, one file's after the other's, into a file; None if there are none."""
+    """Concatenate dead-letter files into one in a folder; return None if there are none."""
     if not letters:
         return None
     with tempfile.TemporaryDirectory(prefix="task-") as local:
@@ -47,7 +47,7 @@ def join_letters(letters: Sequence[str], folder: str) -> FileDigest | None:
 
 
 def keep(file: LocalFile, folder: str, name: str, end: str) -> FileDigest:
-    """Bring a file into the store under a name with its hash."""
+    """Upload a file to the store under a name that contains its hash."""
     digest = file.digest(name)
     path = f"{name}-{digest.sha256[:_NAME_DIGITS]}{end}"
     uris.upload(str(file.path), uris.join(folder, path))
@@ -68,7 +68,7 @@ def _blocks(sources: Sequence[str]) -> Iterator[bytes]:
 
 
 def _offsets(parts: Sequence[StoredPart]) -> Iterator[bytes]:
-    """Yield the index of the joined file: of each part all offsets but its size, then the end."""
+    """Yield the index of the joined file: each part's offsets but the last, then the end."""
     begin = np.uint64(0)
     for part in parts:
         offsets = np.frombuffer(uris.read(part.index), "<u8") + begin

@@ -1,4 +1,4 @@
-"""Whether a text gives its label away: how well one could tell labels by looking for their names.
+"""Measures whether texts give their labels away: how well a search for label names guesses them.
 
 A column that was put into the text by mistake, or ``__label__spam`` in front of it, makes any model
 look perfect.
@@ -15,24 +15,24 @@ from pipeline_config import TaskConfig
 
 _WORD = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-# Of fewer examples nothing can be told.
+# With fewer examples the measure says nothing.
 MIN_EXAMPLES = 20
 
 Counts = Counter[tuple[str, ...]]
 
 
 class LabelSearch:
-    """Looks for labels in texts: as whole words, whatever their case; the longest one counts.
+    """A search for labels in texts: whole words, ignoring case; the longest match counts.
 
     Counts can be added up over files.
 
-    :param labels: of the task; of a regression none.
+    :param labels: the task's labels; none for a regression.
     """
 
     def __init__(self, task: TaskConfig, labels: Sequence[str]) -> None:
         self._kind = task.kind
         self._by_words = {words: label for label in labels if (words := _words(label))}
-        # How long the labels are that begin with a word, longest first.
+        # By word: the lengths in words of the labels that begin with it, longest first.
         self._sizes: dict[str, list[int]] = {}
         for first, size in sorted({(words[0], len(words)) for words in self._by_words}):
             self._sizes.setdefault(first, []).insert(0, size)
@@ -76,15 +76,15 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def told_by_label(counts: Counts, task: TaskConfig) -> float | None:
-    """Return how well labels can be told by their names in the text, from 0 to 1.
+    """Return how well labels can be guessed by their names in the text, from 0 to 1.
 
-    classification: mean over labels of the share that is right, where an example is said to have
-    the only label found in it, and else one label that is the best for all of those. multi_label:
-    micro-averaged F1 of the labels found. regression: share of examples whose first, or whose last,
-    number is theirs.
+    classification: mean over labels of the share guessed right, where the guess is the only label
+    found in an example or, if there is not exactly one, the label that is best for all of those.
+    multi_label: micro-averaged F1 of the labels found. regression: share of examples whose first
+    number is theirs, or whose last one is, whichever is larger.
 
-    :param counts: of all examples.
-    :returns: None of fewer than 20 examples.
+    :param counts: counts over all examples.
+    :returns: None for fewer than 20 examples.
     """
     if task.kind == "regression":
         examples = counts["first", "True"] + counts["first", "False"]

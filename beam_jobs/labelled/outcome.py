@@ -1,4 +1,4 @@
-"""What the job's workers hand over to its launcher."""
+"""The results that the job's workers hand over to its launcher."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class SplitTotals(BaseModel):
 
     @property
     def truncated_share(self) -> float:
-        """Return how many of the records were cut."""
+        """Return the share of the records that were truncated."""
         return self.truncated / max(1, self.records)
 
 
 class TaskOutcome(StoredFile):
-    """``outcome.json`` of a try: what was decided, and the records that were made."""
+    """``outcome.json`` of an attempt: its decisions, and the records that it made."""
 
     kind = "task-outcome"
 
@@ -55,7 +55,7 @@ class TaskOutcome(StoredFile):
 
     @property
     def search_counts(self) -> Counts:
-        """Return what was found of labels in texts, of all files."""
+        """Return the counts of labels found in texts, over all files."""
         counts: Counts = Counter()
         for key, count in self.label_search:
             counts[key] += count

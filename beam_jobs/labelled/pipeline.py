@@ -35,7 +35,7 @@ LETTERS = "letters-"
 
 @dataclass(frozen=True)
 class TaskJob:
-    """What a worker has to know. ``folder``: of this try, in the store."""
+    """The parameters of a worker. ``folder``: the folder of this attempt, in the store."""
 
     store: StoreLayout
     task: TaskConfig
@@ -50,7 +50,7 @@ class TaskJob:
 def run_pipeline(
     job: TaskJob, engine: Engine, submitted: Callable[[PipelineResult], None]
 ) -> TaskOutcome:
-    """Read, decide and convert; return what came of it."""
+    """Read, decide and convert; return the outcome."""
     result_uri = uris.join(job.folder, "outcome.json")
     pipeline = engine.new_pipeline()
     build(pipeline, job, result_uri)
@@ -59,7 +59,7 @@ def run_pipeline(
 
 
 def run_plainly(job: TaskJob) -> TaskOutcome:
-    """Do the same in this process, one file after the other, without an engine."""
+    """Run the same steps in this process, one file after the other, without an engine."""
     result_uri = uris.join(job.folder, "outcome.json")
     reader, converter = ReadFiles(job), ConvertFiles(job)
     reader.setup()
@@ -105,7 +105,7 @@ def _spread(job: TaskJob, items: Iterable[Any], sizes: list[int]) -> list[tuple[
 def verified(file: TaskFile) -> Iterator[MeteredStream]:
     """Open an input file.
 
-    :raises InputChangedError: at the end, if it is not what it was when it was first looked at.
+    :raises InputChangedError: at the end, if the file has changed since it was first read.
     """
     with request_paths.open_stream(file.uri) as stream:
         source = MeteredStream(stream)
@@ -166,7 +166,7 @@ def _keep_letters(job: TaskJob, letters: DeadLetters, name: str) -> None:
 
 @dataclass(frozen=True)
 class _Plan:
-    """What was decided, and the files to convert; none if the task is refused."""
+    """The decision, and the files to convert; none if the task is refused."""
 
     decided: Decided
     work: list[FileWork]
@@ -205,7 +205,7 @@ class ConvertFiles(beam.DoFn):
         self._job = job
 
     def setup(self) -> None:
-        """Load the tokenizer, for every thread of a process: it learns, so it is not shared."""
+        """Load a tokenizer for each thread of a process: it caches words, so it is not shared."""
         job = self._job
         vocabulary = TaskVocabulary.load(job.store, job.lineage_id, job.max_seq_length)
         if vocabulary.sha256 != job.vocabulary_sha256:

@@ -1,4 +1,4 @@
-"""One preparation of a task: found done, or run and committed."""
+"""Plans one preparation of a task, finds it if it is done, and commits it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline_store.layout import StoreLayout, TaskLayout
 
 @dataclass(frozen=True)
 class Preparation:
-    """What is to be made of a task, and where it goes.
+    """A preparation of a task, and its place in the store.
 
     ``key``: equal for equal bytes, settings and vocabulary.
     """
@@ -32,7 +32,7 @@ class Preparation:
 
     @property
     def manifest_uri(self) -> str:
-        """Where the manifest is, when it is there."""
+        """Return the URI of the manifest, whether or not it exists yet."""
         return self.layout.manifest(self.key)
 
     @property
@@ -42,7 +42,7 @@ class Preparation:
     def done(self) -> TaskManifest | None:
         """Return the committed manifest, or None.
 
-        :raises BadDataError: files that it names are gone or have another size.
+        :raises BadDataError: files that it names are missing or have another size.
         """
         manifest = TaskManifest.load_or_none(self.manifest_uri)
         for split in manifest.splits.values() if manifest else ():
@@ -79,14 +79,14 @@ class Preparation:
             dead_letter=dead_letter,
             warnings=warnings(outcome, job.task, job.max_seq_length),
         )
-        # Whoever was first has made the same.
+        # If another attempt was first, its manifest is the same.
         manifest.create(self.manifest_uri)
         return TaskManifest.load(self.manifest_uri)
 
     def refuse_unusable(self, outcome: TaskOutcome, letters: str | None = None) -> None:
-        """Check what came of the job.
+        """Check the outcome of the job.
 
-        :param letters: where the unusable examples are listed.
+        :param letters: URI of the list of unusable examples.
         :raises TaskRefusedError: the examples cannot be used.
         """
         raise_failures(outcome.failures)
@@ -113,7 +113,7 @@ class Preparation:
 def plan_preparation(
     store: StoreLayout, name: str, *, lineage_id: str, max_seq_length: int
 ) -> Preparation:
-    """Find out what is to be made of a task as it is now.
+    """Return the preparation of a task as its description and files are now.
 
     :raises ConfigError: the task's description is missing or wrong.
     :raises UserError: there are no such files, or the lineage has no vocabulary.

@@ -1,4 +1,4 @@
-"""Labelled examples to serialized records, named as tf-models' classifier data."""
+"""Serializes labeled examples as records, with the names of tf-models' classifier data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline_config import TaskConfig
 
 
 class TaskFeature(NamedTuple):
-    """A feature of a labelled record."""
+    """A feature of a labeled record."""
 
     name: str
     dtype: str
@@ -58,7 +58,7 @@ class TaskRecordBuilder:
         self._frame = Frame.of(vocabulary)
 
     def build(self, examples: Sequence[Example], first_id: int) -> BuiltRecords:
-        """Return the records of R examples, of which all have labels or none has.
+        """Return the records of R examples; either all of them have labels or none has.
 
         :param first_id: ``example_id`` of the first one; the others' follow.
         """
@@ -89,7 +89,7 @@ class TaskRecordBuilder:
         )
 
     def _label_ids(self, labels: Sequence[Label]) -> npt.NDArray[Any]:
-        """Return [R, 1] int64 ids, [R, L] of several labels 0 or 1, [R, 1] float32 numbers."""
+        """Return ids (int64 [R, 1]), 0 or 1 by label (int64 [R, L]) or numbers (float32 [R, 1])."""
         if self._kind == "regression":
             return np.array(labels, np.float32)[:, None]
         found = [one if isinstance(one, tuple) else () for one in labels]

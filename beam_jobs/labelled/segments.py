@@ -1,8 +1,8 @@
-"""Tokens of one or two texts to rows, as in google-research/bert's ``run_classifier.py``.
+"""Lays out tokens of one or two texts in rows, as google-research/bert's ``run_classifier.py``.
 
-``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``; of byte-level BPE, as in RoBERTa, whose segments
-nothing else tells apart, ``<s> a </s></s> b </s>``. What is too long is cut token by token, always
-from the longer text, from the second one where both are equally long (``_truncate_seq_pair``).
+``[CLS] a [SEP]`` or ``[CLS] a [SEP] b [SEP]``; for byte-level BPE ``<s> a </s></s> b </s>``, as in
+RoBERTa, where nothing else tells the segments apart. Texts that are too long are cut token by
+token: always the longer one, or the second if both are equally long (``_truncate_seq_pair``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SegmentRows(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The tokens around texts, by id; ``between``: how many separators two texts have there."""
+    """The ids of the tokens around texts; ``between``: number of separators between two texts."""
 
     cls_id: int
     sep_id: int
@@ -40,7 +40,7 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Frame:
-        """Return what a vocabulary's models are used with."""
+        """Return the frame that a vocabulary's models are used with."""
         ids = vocabulary.ids
         return cls(ids[CLS], ids[SEP], ids[PAD], 2 if vocabulary.kind == "bpe" else 1)
 
@@ -48,7 +48,7 @@ class Frame(NamedTuple):
 def truncated_lengths(first: Lengths, second: Lengths, room: int) -> tuple[Lengths, Lengths]:
     """Return how many tokens of each text are kept, [R] each, so that both fit into ``room``."""
     too_long = first + second > room
-    # While both are cut they stay as long as each other, the first one longer by the odd token.
+    # While both are cut they stay equally long; if the room is odd, the first has one token more.
     kept = np.minimum(first, np.maximum(room - second, room - room // 2))
     return np.where(too_long, kept, first), np.where(too_long, room - kept, second)
 
@@ -59,7 +59,7 @@ def lay_out(
     """Return the rows of some examples.
 
     :param ids: tokens of all texts, one after the other.
-    :param lengths: of the texts, [R * texts]; both texts of an example after each other.
+    :param lengths: of the texts, [R * texts]; the two texts of an example are adjacent.
     :param texts: 1 or 2.
     """
     by_example = lengths.reshape(-1, texts)

@@ -23,10 +23,10 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass
 class Decided:
-    """What becomes of a task's examples.
+    """The decisions on a task's examples.
 
-    ``assigned``: by number of the file, int8 [N], the place in ``SPLITS`` of each usable example,
-    or ``LEFT_OUT``. ``labels``: in order of their ids. ``refusals``: reasons to go no further.
+    ``assigned``: by number of the file, int8 [N], the index in ``SPLITS`` of each usable example,
+    or ``LEFT_OUT``. ``labels``: in order of their ids. ``refusals``: reasons to refuse the task.
     """
 
     assigned: dict[int, npt.NDArray[np.int8]] = field(default_factory=dict)
@@ -41,12 +41,12 @@ class Decided:
 class TaskExamples:
     """The M usable examples of all files, in order.
 
-    ``splits`` int8 [M]: places in ``SPLITS``, or ``LEFT_OUT``. ``groups`` int64 [M]: equal for
-    examples of equal text. ``values`` float64 [M]: of a regression. Example ``owners[k]`` has the
-    label ``names[codes[k]]``. ``left_out``: what was left out later, by the split that its file is
-    for and by reason.
+    ``splits`` int8 [M]: indexes in ``SPLITS``, or ``LEFT_OUT``. ``groups`` int64 [M]: equal for
+    examples of equal text. ``values`` float64 [M]: the numbers of a regression. Example
+    ``owners[k]`` has the label ``names[codes[k]]``. ``left_out``: examples left out after reading,
+    by the split of their file and by reason.
 
-    :param facts: of every file, in order of their numbers.
+    :param facts: facts of every file, in order of their numbers.
     """
 
     def __init__(self, facts: Sequence[FileFacts], task: TaskConfig) -> None:
@@ -74,7 +74,7 @@ class TaskExamples:
     def _divided(self, digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.int8]:
         """Return the split of each example: its file's, or one drawn from the hash of its text.
 
-        So equal texts are in the same split, and more examples change nothing for those there are.
+        So equal texts are in the same split, and adding examples moves none of the existing ones.
         """
         given = np.array([SPLITS.index(one.file.split) for one in self.facts], np.int8)
         splits = given[self._files]
@@ -114,17 +114,17 @@ class TaskExamples:
         noted.add(line, f"{self.place(place)}: {detail}")
 
     def example_of(self, label: str) -> str | None:
-        """Return where the first example of a label is: so a message need not quote the label."""
+        """Return the place of a label's first example, so a message need not quote the label."""
         if label not in self.names:
             return None
         return self.place(int(self.owners[np.argmax(self.codes == self.names.index(label))]))
 
     def place(self, place: int) -> str:
-        """Return where an example is, for people."""
+        """Return the place of an example as text for messages."""
         return place_of(self._file(place), int(self._lines[place]))
 
     def places(self, places: Places) -> str:
-        """Return where the first of some examples are, for people."""
+        """Return the places of the first of some examples as text for messages."""
         return some([self.place(place) for place in places[:NAMED_PLACES].tolist()], len(places))
 
     def _file(self, place: int) -> TaskFile:
@@ -132,7 +132,7 @@ class TaskExamples:
 
 
 def _fractions(task: TaskConfig) -> dict[TaskSplit, float]:
-    """Return what the splits without files of their own take of the training examples."""
+    """Return the fraction of training examples for each split that has no files of its own."""
     fractions = {}
     if task.test is None:
         fractions[TaskSplit.TEST] = task.test_fraction
@@ -148,15 +148,15 @@ def _groups(digests: npt.NDArray[np.uint8]) -> Places:
 
 
 def place_of(file: TaskFile, line: int) -> str:
-    """Return a place in a file, for people; line 0 is the file as a whole."""
+    """Return a place in a file as text for messages; line 0 is the file as a whole."""
     name = file.uri.rpartition("/")[2]
     return f"{name} line {line}" if line else name
 
 
 def some(named: Sequence[str], count: int | None = None) -> str:
-    """Return the first of some things, and whether there are more.
+    """Return the first of some names in one line, with an ellipsis if there are more.
 
-    :param count: how many there are; those named unless told.
+    :param count: how many there are in all; by default as many as are named.
     """
     more = len(named) if count is None else count
     return ", ".join(named[:NAMED_PLACES]) + (", …" if more > NAMED_PLACES else "")

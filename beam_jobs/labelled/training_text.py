@@ -1,7 +1,7 @@
-"""Which test examples of a prepared task lie in the text that a lineage trains on.
+"""Finds test examples of a prepared task in the text that a lineage trains on.
 
-Looked up in the indexes by which the data job finds copies of documents, one manifest after the
-other, and kept beside the task's records: what is known of a manifest is not looked up again.
+They are looked up, manifest by manifest, in the indexes by which the data job finds copies of
+documents. Each result is stored next to the task's records, so no manifest is searched twice.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pipeline_store.formats import PartitionManifest, TaskManifest, TaskOverlap,
 log = logging.getLogger(__name__)
 
 NEAR_THRESHOLD: float = CorpusConfig().near_duplicate_threshold
-"""From which texts are similar, whatever a partition left out as similar: the default of
-corpus.near_duplicate_threshold, which no manifest records."""
+"""The similarity from which texts count as near copies, whatever threshold a partition used: the
+default of corpus.near_duplicate_threshold, because no manifest records that setting."""
 
 
 def note_training_text(preparation: Preparation, manifest: TaskManifest) -> None:
-    """Look the test examples up in those manifests of the lineage in which it was not done yet.
+    """Look up the test examples in the manifests of the lineage that were not searched yet.
 
-    :raises FormatError: an index is gone or damaged.
+    :raises FormatError: an index is missing or damaged.
     :raises InputChangedError: an input file of the task changed since it was identified.
     """
     lineage_id = preparation.job.lineage_id
@@ -109,18 +109,18 @@ class _TestTexts:
 
     @property
     def count(self) -> int:
-        """How many test examples there are."""
+        """Number of test examples."""
         return self.manifest.splits[TaskSplit.TEST].records
 
     def signed(self, corpus: CorpusConfig) -> Signatures:
-        """Return the signatures of the T texts; they differ by how Unicode is normalized."""
+        """Return the signatures of the T texts; they depend on the Unicode normalization."""
         form = corpus.unicode_normalization
         if form not in self._signed:
             self._signed[form] = sign_texts([text for _, text in self._texts], corpus)
         return self._signed[form]
 
     def examples(self, flags: npt.NDArray[np.bool_]) -> list[int]:
-        """Return the ids of the examples of which one text has a flag, shape [T]."""
+        """Return the ids of the examples with a flagged text; ``flags`` has shape [T]."""
         return np.unique(self._owners[flags]).tolist()
 
     @cached_property

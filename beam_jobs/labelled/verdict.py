@@ -1,4 +1,4 @@
-"""Refuses a task, or warns, by what its conversion counted."""
+"""Refuses a task, or warns of it, based on the counts of its conversion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from corpus.errors import BadDataError
 from pipeline_config import TaskConfig
 from pipeline_store.formats import TaskSplit
 
-# From here on people should know, though nothing is refused.
+# Above these shares a warning is given, though nothing is refused.
 _WORTH_SAYING_TRUNCATED = 0.05
 _WORTH_SAYING_TOLD = 0.8
 
@@ -46,7 +46,7 @@ def refusals(outcome: TaskOutcome, task: TaskConfig, max_seq_length: int) -> Ite
 
 
 def warnings(outcome: TaskOutcome, task: TaskConfig, max_seq_length: int) -> list[str]:
-    """Return what people should know of a task that can be used."""
+    """Return the warnings on a usable task."""
     found = list(outcome.warnings)
     for split, totals in outcome.totals.items():
         if totals.truncated_share > _WORTH_SAYING_TRUNCATED:

@@ -67,7 +67,7 @@ class Rows:
 
     @property
     def fill(self) -> float | None:
-        """Share of the places of a row that hold text, [CLS] and [SEP] included."""
+        """Share of the positions of a row that hold text, [CLS] and [SEP] included."""
         return _share(self.tokens, self.records * self.max_seq_length)
 
     @property
@@ -143,7 +143,7 @@ class ReportContent:
 
     @property
     def dropped(self) -> list[Drop]:
-        """Why documents are not used, the most frequent reason first."""
+        """Reasons why documents are not used, the most frequent one first."""
         counts = self.manifest.dropped.items()
         return [
             Drop(
@@ -181,7 +181,7 @@ class ReportContent:
 
     @property
     def warnings(self) -> list[str]:
-        """What the rows waste."""
+        """Warnings of what the rows waste."""
         return waste.warnings(self.manifest)
 
     @property
@@ -193,7 +193,7 @@ class ReportContent:
 
     @property
     def configured_mask_rate(self) -> float | None:
-        """``masking.masked_lm_prob``, when the manifest tells it."""
+        """``masking.masked_lm_prob``, if the manifest has it."""
         value = self.manifest.settings.get("masking", {}).get("masked_lm_prob")
         return float(value) if isinstance(value, int | float) else None
 
@@ -230,7 +230,7 @@ class ReportContent:
 
     @property
     def median_length(self) -> str | None:
-        """Words for how long the middle document is."""
+        """Label of the range of lengths that the median document is in."""
         counts = self.manifest.statistics.document_tokens
         left = (sum(counts.values()) + 1) // 2
         for power in sorted(counts):
@@ -253,7 +253,7 @@ class ReportContent:
 
     @property
     def worst_shards(self) -> list[ShardRow]:
-        """As many of them as a page can show."""
+        """The worst input files, as many as a page can show."""
         return self.all_shards[:SHARDS_SHOWN]
 
     @property

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from beam_jobs.reports.content import Bar
 
-# Matplotlib wants real colors; these two stand for what the page's style decides.
+# Matplotlib needs real colors; these two are placeholders for those of the page's style.
 _INK, _BAR = "#010203", "#040506"
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -31,9 +31,9 @@ _LABELS_FIT = 7
 def bar_chart(name: str, bars: Sequence[Bar], *, x: str, y: str) -> str:
     """Return a histogram as an ``<svg>`` element.
 
-    :param name: unique on the page, and the same each time: the element's ids are made from it.
-    :param x: what the labels of the bars are.
-    :param y: what is counted.
+    :param name: unique on the page and stable, because the element's ids are made from it.
+    :param x: title of the axis of the bars' labels.
+    :param y: title of the axis of the counts.
     """
     # The canvas is used without pyplot, which would look for a display and keep the figure.
     with matplotlib.rc_context(_STYLE | {"svg.hashsalt": name}):
@@ -69,7 +69,7 @@ def _inline(document: str, *, description: str) -> str:
     svg = document[document.index("<svg") :]
     svg = svg.replace(_INK, "currentColor").replace(_BAR, "var(--bar)")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # The groups' ids are the same in each chart, and no one refers to them.
+    # The groups' ids are the same in each chart, and nothing refers to them.
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     [view_box] = re.findall(r'<svg [^>]*(viewBox="[^"]*")', svg)
     label = html.escape(description)

@@ -1,1 +1,1 @@
-"""Which of equal or similar documents is used, decided on signatures."""
+"""Decides, from signatures, which of equal or similar documents is used."""

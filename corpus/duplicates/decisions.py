@@ -1,4 +1,4 @@
-"""Which of equal and of similar documents is used, and on which side: decided on arrays alone."""
+"""Decides, on arrays alone, which of equal or similar documents is used, and on which side."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _BOTH = TRAIN | HELD_OUT
 
 
 class Decided(NamedTuple):
-    """What becomes of a partition's documents.
+    """The decisions on a partition's documents.
 
     ``shards``: in the order of the files. ``owned``: the documents that are used. ``kept_sides``:
-    how many of them are not on the side that the content of their unit says.
+    how many of them are not on the side drawn from the content of their unit.
     """
 
     shards: list[ShardDecisions]
@@ -42,15 +42,15 @@ def decide(
 ) -> Decided:
     """Decide on the documents of a partition.
 
-    :param files: the partition's input files; of copies the one in the first file, and there the
-        first, is used.
-    :param earlier: what earlier partitions own: copies of that are left out. Read one by one.
-    :param others: what the lineage's other manifests hold, also this partition's own ones: a
-        document keeps the side it has there. Read one by one.
+    :param files: the partition's input files; of copies, the first one in the first file is used.
+    :param earlier: the documents that earlier partitions own; copies of them are left out. Read one
+        by one.
+    :param others: the documents in the lineage's other manifests, this partition's own included; a
+        document keeps the side that it has there. Read one by one.
 
-    What is similar to a document of either takes its side, where it is not left out as well.
+    A document similar to one of either takes its side, unless it is left out as well.
 
-    :param split_by: what is on one side as a whole.
+    :param split_by: the unit that is on one side as a whole.
     """
     documents = _Documents(files, corpus, split_by)
     for index in earlier:
@@ -62,9 +62,9 @@ def decide(
 
 
 class _Documents:
-    """The different documents of a partition, in order of their hashes.
+    """The distinct documents of a partition, in order of their hashes.
 
-    Arrays of shape [U] speak of these. ``places`` are numbers among all [N] documents of the
+    Arrays of shape [U] refer to these. ``places`` are indexes among all [N] documents of the
     partition, copies included, in the order in which they would be owners.
     """
 
@@ -82,7 +82,7 @@ class _Documents:
         is_first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
         # The sort is stable, so the first of equal ones is the owner.
         self._places = order[is_first]
-        self._numbers = np.empty(len(order), np.int64)  # of the different documents, [N]
+        self._numbers = np.empty(len(order), np.int64)  # of the distinct documents, [N]
         self._numbers[order] = np.cumsum(is_first) - 1
         self._hashes = ordered[is_first]
         self._is_copy = np.ones(len(hashes), bool)
@@ -97,7 +97,7 @@ class _Documents:
         self._group = np.arange(count)
 
     def look_up_earlier(self, index: IndexedDocuments) -> None:
-        """Mark what an earlier partition owns, and what is similar to that."""
+        """Mark the documents that an earlier partition owns, and those similar to its documents."""
         mine, theirs = equal_positions(self._hashes, index.hashes)
         self._is_known[mine] = True
         self._earlier_sides[mine] |= _sides(index)[theirs]
@@ -107,7 +107,7 @@ class _Documents:
             self._near_sides |= self._similar_to(index, ~self._is_known)
 
     def resolve(self) -> None:
-        """Find the groups of similar documents: what pairs of them connect.
+        """Find the groups of similar documents: the connected components of similar pairs.
 
         With ``near`` all but the owner of each are marked. If an earlier partition owns a similar
         document, the group has no owner here.
@@ -115,7 +115,7 @@ class _Documents:
         pairs = similar_pairs(self._sketches, self._corpus.near_duplicate_threshold)
         count = len(self._places)
         if len(pairs.first):
-            # Imported here, as it takes longer than all else where nothing is similar.
+            # Imported here because it takes longer than everything else if nothing is similar.
             from scipy.sparse import coo_array
             from scipy.sparse.csgraph import connected_components
 
@@ -130,7 +130,7 @@ class _Documents:
         self._is_near_copy = (self._places != owner[self._group]) | is_taken[self._group]
 
     def look_up_side(self, index: IndexedDocuments) -> None:
-        """Take note of the sides on which a manifest has these documents, or similar ones."""
+        """Record the sides on which a manifest has these documents, or similar ones."""
         mine, theirs = equal_positions(self._hashes, index.hashes)
         self._sides[mine] |= _sides(index)[theirs]
         self._near_sides |= self._similar_to(index, ~self._is_near_copy & ~self._is_known)
@@ -151,11 +151,11 @@ class _Documents:
         """Return the decisions, by file."""
         own_sides = self._drawn(self._hashes[:, 1])
         drawn_sides, unit_sides = self._unit_sides()
-        # A side that the document itself has somewhere counts more than that of similar ones.
+        # A side that the document itself has elsewhere takes precedence over that of similar ones.
         held_sides = np.where(self._sides > 0, self._sides, self._similar_sides())
         sides = np.where(held_sides > 0, held_sides, unit_sides)
         if self._split_by != "document":
-            # It can be on neither side: not on the other one, nor on that of its unit.
+            # A document whose side differs from that of its unit can be on neither.
             is_torn = sides != unit_sides
             self._is_known |= is_torn & (self._sides > 0)
             self._is_near_copy |= is_torn
@@ -177,20 +177,21 @@ class _Documents:
         return Decided(_by_file(self._files, flags), owned, kept_sides)
 
     def _similar_sides(self) -> Sides:
-        """Return the sides [U] that documents have by similar ones, 0 if by none.
+        """Return the sides [U] that documents get from similar ones, 0 if from none.
 
-        With ``near`` a document that is similar to both sides has both, and is left out. Without,
-        it is trained on. Held out, it would measure what was trained on; and the text that is held
-        out is no secret any more: what shares 0.8 with either makes the two share 0.6, as Jaccard
-        distances are a metric.
+        With ``near`` a document that is similar to both sides has both, and is left out. Otherwise
+        it is trained on. If it were held out, it would measure text that was trained on; and the
+        held-out text has leaked anyway: two texts that each share 0.8 with a third share at least
+        0.6, because the Jaccard distance is a metric.
 
-        A group of which nothing is known elsewhere has the draw of one of it. One that is more of
-        the partition than is to be held out is texts from one template, and trained on.
+        A group with no document known elsewhere takes the draw of one of its documents. A group
+        that is a larger part of the partition than is to be held out consists of texts from one
+        template, and is trained on.
         """
         if self._near:
             return self._near_sides
         if self._split_by != "document":
-            # Nothing can be on another side than its unit.
+            # No document can be on another side than its unit.
             return np.zeros(len(self._places), np.uint8)
         count = len(self._places)
         known = np.zeros(count, np.uint8)
@@ -211,7 +212,7 @@ class _Documents:
         return np.where(held_out, HELD_OUT, TRAIN).astype(np.uint8)
 
     def _unit_sides(self) -> tuple[Sides, Sides]:
-        """Return the sides [U] of the documents' units: by their draws, and as they are."""
+        """Return the sides [U] of the documents' units: as drawn, and as decided."""
         if self._split_by == "file":
             return self._file_sides()
         draws = self._hashes[:, 1]
@@ -221,9 +222,9 @@ class _Documents:
         return sides, sides
 
     def _file_sides(self) -> tuple[Sides, Sides]:
-        """Return the same where a file is a unit.
+        """Return the sides of :meth:`_unit_sides` if a file is a unit.
 
-        A file of which the lineage knows at least half is on the side that most of that is on.
+        A file of whose documents the lineage knows at least half takes the side of most of those.
         """
         sizes = np.array([len(file.ordinals) for file in self._files], np.int64)
         draws = np.array(
@@ -244,7 +245,7 @@ class _Documents:
         return self._drawn(draws)[owner], chosen.astype(np.uint8)[owner]
 
     def _spread(self, flags: Flags) -> Flags:
-        """Return flags [U] of the different documents as flags [N] of all."""
+        """Return flags [U] of the distinct documents as flags [N] of all."""
         spread = np.zeros(len(self._is_copy), bool)
         spread[self._places[flags]] = True
         return spread
@@ -283,8 +284,8 @@ def equal_positions(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return where hashes and others are equal: row numbers in the one, row numbers in the other.
 
-    :param hashes: in order and different, shape [U, 2].
-    :param others: in order and different, shape [M, 2].
+    :param hashes: sorted and distinct, shape [U, 2].
+    :param others: sorted and distinct, shape [M, 2].
     """
     # Search the shorter in the longer: by the first number, then compare the second. Different
     # hashes with an equal first number are rare, but would be next to each other.

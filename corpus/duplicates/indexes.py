@@ -1,4 +1,4 @@
-"""The documents that the partitions of a lineage own: named by its manifests, never changed."""
+"""Stores the indexes of the documents that partitions own: named by manifests, never changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline_store.layout import LineageLayout
 
 @dataclass(frozen=True)
 class NamedIndex:
-    """The index of one manifest; None where the manifest was made without looking for copies."""
+    """The index of one manifest; None if the manifest was made without a search for copies."""
 
     partition: str
     manifest_id: str
@@ -23,7 +23,7 @@ class NamedIndex:
 
     @property
     def name(self) -> str:
-        """How a snapshot names it."""
+        """The name of the index in a snapshot."""
         return f"{self.partition}/{self.manifest_id}"
 
 
@@ -43,9 +43,9 @@ def list_indexes(lineage: LineageLayout) -> list[NamedIndex]:
 def load_documents(
     lineage: LineageLayout, indexes: Sequence[NamedIndex]
 ) -> Iterator[IndexedDocuments]:
-    """Yield what indexes hold, each different one once.
+    """Yield the documents of indexes; indexes with equal content only once.
 
-    :raises FormatError: a file is gone or damaged.
+    :raises FormatError: a file is missing or damaged.
     """
     seen: set[str] = set()
     for named in indexes:
@@ -64,9 +64,9 @@ def store_documents(
     documents: IndexedDocuments,
     snapshot: Sequence[NamedIndex],
 ) -> DuplicateIndex:
-    """Store what a partition owns, for its manifest to name.
+    """Store the index of the documents that a partition owns, for its manifest to name.
 
-    :param snapshot: the indexes of earlier partitions that were looked at.
+    :param snapshot: the indexes of earlier partitions that were searched.
     """
     data = documents.to_bytes()
     sha256 = hashlib.sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""Which of some texts a partition's training side holds, by the index that it has of itself."""
+"""Looks up texts among a partition's training documents, in the partition's own index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Found(NamedTuple):
-    """Which texts are documents of the index, shape [T].
+    """Flags of the texts that are training documents of the index, shape [T].
 
     ``near``: which are similar to one, equal ones included; None: the index has no sketches.
     """
@@ -31,7 +31,7 @@ class Found(NamedTuple):
 
 
 def sign_texts(texts: Sequence[str], corpus: CorpusConfig) -> Signatures:
-    """Return what texts would be known by, were each a document of a corpus with such settings."""
+    """Return the signatures that texts would have as documents of a corpus with these settings."""
     cleaner = Cleaner(corpus)
     cleaned = map(cleaner.clean, texts)
     return sign(
@@ -46,8 +46,8 @@ def sign_texts(texts: Sequence[str], corpus: CorpusConfig) -> Signatures:
 def find_trained(signed: Signatures, index: IndexedDocuments, threshold: float) -> Found:
     """Look texts up among the documents of an index that are trained on.
 
-    :param signed: of :func:`sign_texts`, for T texts.
-    :param threshold: share of five-word shingles in common from which texts are similar.
+    :param signed: signatures of T texts by :func:`sign_texts`.
+    :param threshold: share of common five-word shingles from which texts count as similar.
     """
     is_trained = ~index.held_out
     hashes, number = np.unique(signed.hashes, axis=0, return_inverse=True)

@@ -1,12 +1,12 @@
-"""MinHash signatures: how alike two texts are, from some bytes each.
+"""MinHash signatures, which estimate from a few bytes per text how similar two texts are.
 
 Broder, "On the resemblance and containment of documents" (1997). The sketches are those of
 datasketch's scheme ``affine32``. They are computed here, as arrays: a Python call per shingle would
-take most of the time, and importing that library, which brings SciPy, longer than the rest.
+take most of the time, and importing that library, which imports SciPy, longer than the rest.
 
-A short sketch is a byte of half of the numbers (b-bit minwise hashing: Li and König, arXiv
-0910.3349), an eighth of the size: enough to recognize a revised text, and cheap enough to be made
-of every document.
+A short sketch is one byte of each of half of the numbers (b-bit minwise hashing: Li and König,
+arXiv 0910.3349), an eighth of the size: enough to recognize a revised text, and cheap enough to be
+made of every document.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# The estimated share in common is then off by 0.035 (one standard deviation) at 0.8.
+# The standard deviation of the estimated share in common is then 0.035 at 0.8.
 PERMUTATIONS = 128
-# By 0.05. Equal bytes by chance add 0.004 times the share that is not in common.
+# Here it is 0.05. Equal bytes by chance add 0.004 times the share that is not in common.
 SHORT_PERMUTATIONS = 64
 # Part of the key of files with sketches. Raise it when a text gets another sketch than before.
 SKETCH_VERSION = 1
@@ -52,7 +52,7 @@ def short_sketches_of(texts: Sequence[str]) -> Sketches:
 
 
 def comparable(first: Sketches, second: Sketches) -> tuple[Sketches, Sketches]:
-    """Return sketches of both by one rule: whole ones if both are, else short ones."""
+    """Return both in the same form: whole sketches if both are whole, else short ones."""
     if first.dtype == second.dtype:
         return first, second
     return _shortened(first), _shortened(second)
@@ -82,7 +82,7 @@ def _minima(texts: Sequence[str], permutations: int) -> npt.NDArray[np.uint32]:
 
 
 def _mixed(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Return the hashes through the last steps of MurmurHash3, which spread what is alike."""
+    """Return the hashes after the last steps of MurmurHash3, which spread similar values."""
     mixed = hashes ^ hashes >> np.uint32(16)
     mixed *= np.uint32(0x85EBCA6B)
     mixed ^= mixed >> np.uint32(13)
@@ -92,9 +92,9 @@ def _mixed(hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 
 
 def _shingles(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-    """Return a hash of every five words in a row, of one text after the other.
+    """Return a hash of every five consecutive words, one text after the other.
 
-    :returns: hashes [S], and where those of each text begin, [N].
+    :returns: hashes [S], and the index of each text's first one, [N].
     """
     words: list[bytes] = []
     sizes = []
@@ -129,7 +129,7 @@ def _words(text: str) -> list[bytes]:
 
 @functools.cache
 def _permutations() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """Return what the numbers of all permutations are multiplied by, and what is added."""
-    draw = np.random.RandomState(1)  # whose numbers numpy keeps for ever
+    """Return the multipliers and the summands of all permutations."""
+    draw = np.random.RandomState(1)  # whose numbers numpy keeps the same forever
     multipliers = draw.randint(0, 1 << 31, PERMUTATIONS, dtype=np.uint32) * np.uint32(2)
     return multipliers + np.uint32(1), draw.randint(0, 1 << 32, PERMUTATIONS, dtype=np.uint32)

@@ -1,4 +1,4 @@
-"""What tells copies of documents apart, as arrays: of an input file, and of a whole partition."""
+"""Signatures that identify copies of documents, as arrays: of an input file or of a partition."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Signatures(NamedTuple):
 
     ``ordinals``: numbers among all documents read, shape [N]. ``hashes``: the first 16 bytes of the
     content's SHA-256 as two little-endian numbers, shape [N, 2]. ``sketches``: MinHash, whole with
-    ``corpus.duplicates=near`` and else short, or None: nobody knows what is similar, as of files
-    that were signed before there were short ones. ``groups``: the draw of each
-    document's group, or its own if it has none, shape [N]; None without ``corpus.group_field``.
+    ``corpus.duplicates=near`` and else short; None if similarity is unknown, as for files that were
+    signed before there were short ones. ``groups``: the draw of each document's group, or its own
+    if it has none, shape [N]; None without ``corpus.group_field``.
     """
 
     ordinals: npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ class Signatures(NamedTuple):
     groups: npt.NDArray[np.uint64] | None = None
 
     def to_bytes(self) -> bytes:
-        """Return the content of the file; equal arrays, equal bytes."""
+        """Return the content of the file; equal arrays give equal bytes."""
         return to_npz(
             ordinals=self.ordinals,
             hashes=self.hashes,
@@ -54,7 +54,7 @@ class Signatures(NamedTuple):
 
 
 class IndexedDocuments(NamedTuple):
-    """The documents that a partition owns, as later runs look for copies of them.
+    """The documents that a partition owns, in which later runs search for copies.
 
     ``hashes`` and ``sketches`` as in :class:`Signatures`, in order of the hashes; ``held_out``:
     whether they are on the validation side, shape [N].
@@ -65,7 +65,7 @@ class IndexedDocuments(NamedTuple):
     sketches: Sketches | None
 
     def to_bytes(self) -> bytes:
-        """Return the content of the file; equal arrays, equal bytes."""
+        """Return the content of the file; equal arrays give equal bytes."""
         return to_npz(hashes=self.hashes, held_out=self.held_out, sketches=self.sketches)
 
     @classmethod
@@ -87,7 +87,7 @@ def sign(
     """Return the signatures of documents.
 
     :param sketch: makes whole sketches of texts, or short ones.
-    :param with_groups: also the draws of their groups.
+    :param with_groups: whether to include the draws of their groups.
     """
     ordinals: list[int] = []
     hashes = bytearray()

@@ -1,4 +1,4 @@
-"""One input file to its signatures in the store: found there, or made and committed."""
+"""Signs one input file: finds its signatures in the store, or makes and commits them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline_store import identity, request_paths, uris
 from pipeline_store.formats import FileDigest, SignatureFile
 from pipeline_store.layout import StoreLayout
 
-# What does not change which documents a file has, nor their hashes.
+# Settings that change neither which documents a file has nor their hashes.
 _ELSEWHERE = {
     "partition",
     "input_pattern",
@@ -49,17 +49,17 @@ class SignedInput:
 
     @property
     def rank(self) -> tuple[str, str]:
-        """Of files with copies of a document, the first by this owns it."""
+        """Sort key: of files with copies of a document, the first one owns it."""
         return self.sha256, self.signature_key
 
 
 def identify(uri: str, config: PipelineConfig) -> SignedInput:
-    """Read an input file once to know its key: equal bytes, read in the same way, equal key."""
+    """Read an input file once to identify it; equal bytes, read in one way, give an equal key."""
     chosen = input_format(uri, config)
     size = uris.size(uri)
     with request_paths.open_stream(uri) as file:
         stream = MeteredStream(file)
-        # Files below /proc call themselves empty and have no end.
+        # Files below /proc report that they are empty and have no end.
         while stream.bytes_read <= size and stream.read(BLOCK_BYTES):
             pass
         if stream.bytes_read != size:
@@ -71,7 +71,7 @@ def identify(uri: str, config: PipelineConfig) -> SignedInput:
 
 def _settings_sha256(config: PipelineConfig, chosen: InputFormat) -> str:
     settings = config.corpus.hashed(_ELSEWHERE)
-    # The format that `auto` stands for, because two names can hold the same bytes.
+    # The format that `auto` resolves to, because two file names can have the same bytes.
     settings |= {"input_format": chosen, "recipe": RECIPE_VERSION}
     settings |= {"sketch" if config.corpus.duplicates == "near" else "short": SKETCH_VERSION}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
@@ -80,7 +80,7 @@ def _settings_sha256(config: PipelineConfig, chosen: InputFormat) -> str:
 def find_signatures(store: StoreLayout, signed: SignedInput) -> Signatures | None:
     """Return the signatures of an input file, or None if it has none yet.
 
-    :raises FormatError: the data is gone or damaged.
+    :raises FormatError: the data is missing or damaged.
     """
     uri = store.signatures(signed.signature_key)
     file = SignatureFile.load_or_none(uri)
@@ -101,7 +101,7 @@ class Signer:
 
         With ``corpus.duplicates`` set to ``keep`` none are needed, so the file is only identified.
 
-        :param report: called now and then with the documents and bytes read so far.
+        :param report: called at intervals with the documents and bytes read so far.
         :raises InputChangedError: the file changed while it was read.
         """
         signed = identify(uri, self._config)
@@ -133,7 +133,7 @@ class Signer:
             try:
                 signatures = signed_by(contents)
             except RejectedFileError:
-                # Nothing of the file is used, so it owns nothing. The conversion says why.
+                # Nothing of the file is used, so it owns nothing. The conversion reports why.
                 signatures = signed_by([])
             if stream.finish() != signed.sha256:
                 raise InputChangedError(signed.uri)

@@ -1,4 +1,4 @@
-"""Pairs of similar MinHash sketches among many, without comparing all with all.
+"""Finds pairs of similar MinHash sketches among many, without comparing all with all.
 
 Locality-sensitive hashing by bands (Leskovec et al., Mining of Massive Datasets, section 3.4): only
 sketches that agree in all rows of some band are compared. datasketch's ``MinHashLSH`` does the same
@@ -22,9 +22,9 @@ _RECALL = 0.98
 _MAX_BAND_ROWS = 16
 _PAIRS_AT_ONCE = 1 << 15
 _COMPARED = 8
-"""How many of a bucket a sketch is compared with: texts from one template fill buckets."""
+"""Most sketches of a bucket to compare one with: texts from one template fill buckets."""
 _SLOTS = 16
-"""Slots for each key in a table that tells most of those that are not there."""
+"""Slots per key of a table that filters out most keys without a match."""
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -36,10 +36,10 @@ class Pairs(NamedTuple):
 
 
 def band_rows(threshold: float, permutations: int) -> int:
-    """Return how many rows a band may have so that pairs at the threshold are found.
+    """Return the most rows that a band may have so that pairs at the threshold are found.
 
-    As many as leave a chance of 98 % that such a pair agrees in at least one band: more rows, fewer
-    comparisons in vain.
+    The chance that such a pair agrees in at least one band has to be 98 %. The more rows, the fewer
+    comparisons are in vain.
     """
 
     def recall(rows: int) -> float:
@@ -52,11 +52,11 @@ def band_rows(threshold: float, permutations: int) -> int:
 def similar_pairs(sketches: Sketches, threshold: float) -> Pairs:
     """Return pairs whose estimated Jaccard similarity is at least the threshold.
 
-    Not all of them, but enough to connect whatever is similar: in a bucket everything is compared
-    with the first, then what is not similar to it with the first of the rest, and so on.
+    Not all of them, but enough to connect similar sketches: all members of a bucket are compared
+    with the first one, then those not similar to it with the first of the rest, and so on.
 
     :param sketches: shape [N, permutations].
-    :returns: ``first < second``; a pair may come more than once.
+    :returns: ``first < second``; a pair may appear more than once.
     """
     found: list[Pairs] = [Pairs(np.empty(0, np.int64), np.empty(0, np.int64))]
     for keys in _bands(sketches, threshold):
@@ -79,7 +79,7 @@ def similar_pairs(sketches: Sketches, threshold: float) -> Pairs:
 def have_similar(sketches: Sketches, others: Sketches, threshold: float) -> Flags:
     """Return which sketches are similar to one of the others, shape [N].
 
-    Of a bucket only the first few others are looked at, in the order that they have.
+    Only the first few others of a bucket are compared, in their order.
 
     :param sketches: shape [N, permutations].
     :param others: shape [M, permutations], of the same kind.
@@ -104,7 +104,7 @@ def have_similar(sketches: Sketches, others: Sketches, threshold: float) -> Flag
 
 
 def _perhaps_in(keys: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) -> Numbers:
-    """Return where keys are that may be among the wanted ones, and few others."""
+    """Return the indexes of all keys that are among the wanted ones, and of few others."""
     slots = 1 << (_SLOTS * len(wanted)).bit_length()
     is_taken = np.zeros(slots, bool)
     is_taken[wanted % np.uint64(slots)] = True
@@ -112,7 +112,7 @@ def _perhaps_in(keys: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) ->
 
 
 def _bands(sketches: Sketches, threshold: float) -> Iterator[npt.NDArray[np.uint64]]:
-    """Yield for each band a number of every sketch, equal if all rows of the band are."""
+    """Yield for each band a key of every sketch, equal if all rows of the band are equal."""
     permutations = sketches.shape[1]
     rows = band_rows(threshold, permutations)
     for begin in range(0, permutations - rows + 1, rows):
@@ -141,7 +141,7 @@ def _without_singles(members: Numbers, buckets: Numbers) -> tuple[Numbers, Numbe
 def _are_similar(
     sketches: Sketches, first: Numbers, others: Sketches, second: Numbers, threshold: float
 ) -> npt.NDArray[np.bool_]:
-    # As many equal rows as that share of all, in whole numbers, so that no rounding decides.
+    # The threshold as a whole number of equal rows, so that no rounding decides.
     needed = int(np.ceil(threshold * sketches.shape[1] - 1e-9))
     similar = np.zeros(len(first), bool)
     for start in range(0, len(first), _PAIRS_AT_ONCE):

@@ -1,1 +1,1 @@
-"""Labelled examples as they stand in files, their labels, and what can be wrong with them."""
+"""Reads labeled examples and their labels from files, and detects what is wrong with them."""

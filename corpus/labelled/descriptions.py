@@ -1,4 +1,4 @@
-"""The file that describes a task: read if a request may, and missed in words that help."""
+"""Reads the file that describes a task, if a request may, and explains how to fix a missing one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NAMED = 5
 
 
 def check_name(name: str) -> None:
-    """Check that a task may be called so.
+    """Check that a name is allowed for a task.
 
-    :raises ConfigError: it may not.
+    :raises ConfigError: it is not.
     """
     if not re.fullmatch(NAME, name):
         line = "that is no task's name; use a-z, 0-9 and '-', and begin with a letter."
@@ -26,7 +26,7 @@ def check_name(name: str) -> None:
 def read_description(store: StoreLayout, name: str, uri: str) -> bytes:
     """Return the content of the file that describes a task.
 
-    :param uri: of the file, in the task's folder.
+    :param uri: URI of the file, in the task's folder.
     :raises ConfigError: there is none, or it lies outside of what a request may read.
     """
     try:

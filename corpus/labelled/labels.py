@@ -1,4 +1,4 @@
-"""Labels as they stand in a file to labels that are compared, and why an example cannot be used.
+"""Parses labels of files into comparable ones, and lists reasons why examples cannot be used.
 
 Every example read is in a record or counted by its reason.
 """
@@ -13,7 +13,7 @@ from pipeline_config import TaskConfig
 from pipeline_config.unquoted import kind_of
 
 Label = tuple[str, ...] | float
-"""The labels of an example, sorted, each once (of a classification one), or its number."""
+"""The labels of an example, sorted and distinct (one for a classification), or its number."""
 
 _LONGEST = 200
 # Records hold float32.
@@ -23,9 +23,9 @@ _LARGEST = 3.4e38
 def parse_label(value: Any, task: TaskConfig) -> Label:
     """Return an example's label.
 
-    :param value: text of a table; of JSON or Parquet text, a number, a truth value, or for several
-        labels a list of them.
-    :raises LabelError: there is none, or it is not what the task says.
+    :param value: from a table, text; from JSON or Parquet, text, a number, a Boolean or, for
+        several labels, a list of them.
+    :raises LabelError: there is none, or it does not fit the task.
     """
     if value is None:
         raise LabelError(ExampleProblem.MISSING_LABEL, "there is no label")
@@ -60,7 +60,7 @@ def _separated(value: Any, task: TaskConfig) -> list[Any]:
 
 
 def _word(value: Any) -> str:
-    """Return one label as text, spelt as JSON would spell it."""
+    """Return one label as text, spelled as JSON would spell it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
@@ -92,7 +92,7 @@ def ordered(labels: set[str]) -> list[str]:
 
 
 class ExampleProblem(StrEnum):
-    """Reasons besides those of :class:`corpus.text.drops.DropReason`."""
+    """Reasons to not use an example, besides those of :class:`corpus.text.drops.DropReason`."""
 
     EMPTY_TEXT = "empty_text"
     EMPTY_TARGET = "empty_target"
@@ -113,7 +113,7 @@ Reason = ExampleProblem | DropReason
 class Unusable(NamedTuple):
     """An example that cannot be used: why, and where it begins.
 
-    ``line`` counts from 1; in Parquet it is the row. It is 0 where the whole file is meant.
+    ``line`` counts from 1; in Parquet it is the row. It is 0 if the whole file is meant.
     """
 
     reason: Reason

@@ -1,4 +1,4 @@
-"""Reads the examples of a file of any format, labelled or not; one without text is unusable."""
+"""Reads the examples of a file of any format, labeled or not; one without text is unusable."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pipeline_config.text_to_text import TextTask
 from pipeline_store import request_paths
 
 TRIED_FILES = 20
-"""How many files of a split are looked at before anything is prepared."""
+"""How many files of a split are checked before anything is prepared."""
 _TRIED_EXAMPLES = 100
 
 FORMATS = ("tsv", "csv", "jsonl", "parquet")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 Columns = Mapping[str, str]
-"""Names of columns by what messages call them: by the setting, as its value stands in a file."""
+"""Names of columns by what messages call them: the setting, because its value comes from a file."""
 _NO_HEADER = "if the file has no header line, name its columns in `columns`"
 
 
@@ -40,7 +40,7 @@ class Example(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """An example as it stands in the file, and the line where it begins."""
+    """An example as it is in the file, and the line where it begins."""
 
     texts: list[str]
     label: Any
@@ -48,7 +48,7 @@ class _Found(NamedTuple):
 
 
 class FilesAs(Protocol):
-    """How the files of a task are written; a :class:`pipeline_config.TaskConfig` says it."""
+    """The format of a task's files, as a :class:`pipeline_config.TaskConfig` describes it."""
 
     @property
     def input_format(self) -> Literal["auto", "tsv", "csv", "jsonl", "parquet"]:
@@ -62,12 +62,12 @@ class FilesAs(Protocol):
 
     @property
     def quotechar(self) -> Literal['"', ""]:
-        """Return what fields may be quoted by."""
+        """Return the character that fields may be quoted with."""
         ...
 
     @property
     def unicode_normalization(self) -> Literal["NFC", "NFKC", "none"]:
-        """Return the form of texts."""
+        """Return the Unicode normalization form of texts."""
         ...
 
 
@@ -81,7 +81,7 @@ def read_examples(
 ) -> Iterator[Example | Unusable]:
     """Yield the examples of a plain or compressed file in order, and those that cannot be used.
 
-    :param labelled: False of files to predict, whose label column is not looked at.
+    :param labelled: False for files to predict, whose label column is not read.
     :raises RejectedFileError: nothing of the file can be used.
     """
     texts = _text_columns(task)
@@ -93,7 +93,7 @@ def read_examples(
 def read_pairs(
     stream: BinaryIO, input_format: InputFormat, task: TextTask
 ) -> Iterator[Example | Unusable]:
-    """Yield texts and what is to be written for each, in order, and those that cannot be used.
+    """Yield texts and their targets, in order, and those that cannot be used.
 
     :raises RejectedFileError: nothing of the file can be used.
     """
@@ -148,10 +148,10 @@ def _normalized(text: str, task: FilesAs) -> str:
 
 
 def has_text(text: str) -> bool:
-    """Return whether there is anything in a text that becomes a token.
+    """Return whether a text has a character that becomes a token.
 
-    That is a letter, digit, sign or punctuation mark: spaces, control characters, and marks that
-    stand alone do not.
+    Letters, digits, symbols and punctuation marks do; spaces, control characters, and combining
+    marks that stand alone do not.
     """
     if text.isascii():
         return any("!" <= sign <= "~" for sign in text)
@@ -202,7 +202,7 @@ def _of_json(stream: BinaryIO, texts: Columns, label: Columns) -> Iterator[_Foun
 
 
 def _of_parquet(stream: BinaryIO, texts: Columns, label: Columns) -> Iterator[_Found | Unusable]:
-    # Takes a second to import, and most tasks have none.
+    # Takes a second to import, and most tasks have no Parquet file.
     from corpus.text.parquet_documents import parquet_rows, text_of_bytes
 
     for number, row in enumerate(parquet_rows(stream, texts, label), 1):

@@ -1,4 +1,4 @@
-"""What a masked-LM record is: its features and how tokens are masked. Needs only numpy.
+"""Defines masked-LM records: their features, and how tokens are masked. Needs only numpy.
 
 The data job writes records with it; the trainer reads records, and may mask rows, with it.
 """

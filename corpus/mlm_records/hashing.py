@@ -1,6 +1,6 @@
-"""A counter-based hash: every random choice is a pure function of what it is made for.
+"""A counter-based hash, which makes every random choice a pure function of its inputs.
 
-Drawn are choices from (document content, row within the document, copy or epoch, seed, position),
+Choices are drawn from (document content, row within the document, copy or epoch, seed, position),
 so it does not matter in which order, batch, process or retry they are made.
 """
 
@@ -60,7 +60,7 @@ def draw(
     """Return 64 random bits for every key and counter, shape [R, C].
 
     :param keys: :func:`row_keys`, shape [R].
-    :param counters: what is drawn for, such as positions, shape [C].
+    :param counters: counters of the draws, such as positions, shape [C].
     """
     spread = splitmix64(counters * GOLDEN + U64(random_seed))
     return splitmix64(keys[:, None] ^ spread[None, :])

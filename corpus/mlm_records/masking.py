@@ -18,7 +18,7 @@ MaskingUnit = Literal["token", "word", "span", "sentinel"]
 
 _MASK_SHARE = 0.8
 _KEEP_SHARE = 0.1
-# Bounds the arrays in use to what processors keep close; no mask depends on it.
+# Keeps the arrays in use small enough for processor caches; no mask depends on it.
 _TOKENS_AT_ONCE = 1 << 15
 
 
@@ -45,10 +45,10 @@ class MaskingRecipe:
     """How rows are masked; the settings of the same names in ``pipeline_config``.
 
     ``masked_lm_prob``: share of a row's real tokens to predict, at least one token.
-    ``max_predictions_per_seq``: upper limit of predictions in a row. ``unit``: what is chosen
-    together; ``max_span_words``: longest span. Of ``unit`` sentinel, ``max_predictions_per_seq`` is
-    the longest target, and ``span_counts`` tells of a text's tokens how many are hidden, and in how
-    many spans.
+    ``max_predictions_per_seq``: upper limit of predictions in a row. ``unit``: the tokens that are
+    chosen together; ``max_span_words``: longest span. With ``unit`` sentinel,
+    ``max_predictions_per_seq`` is the longest target, and ``span_counts`` returns, from a text's
+    number of tokens, how many are hidden and in how many spans.
     """
 
     masked_lm_prob: float
@@ -96,7 +96,7 @@ def mask_rows(
 ) -> MaskedRows:
     """Choose the tokens to predict and hide them: 80 % [MASK], 10 % kept, 10 % a random token.
 
-    That is decided for each token by itself, or, with spans, for each span. Of ``unit`` sentinel
+    That is decided for each token by itself, or, with spans, for each span. For ``unit`` sentinel
     see :mod:`corpus.mlm_records.spans`.
 
     :param tokens: rows of token ids, padded, shape [R, S]; they are not changed.
@@ -150,7 +150,7 @@ def _mask(
     masked.weights[rows, slots] = 1.0
 
     mask_id = table.mask_id
-    assert mask_id is not None  # noqa: S101 - of T5's vocabularies, whose rows have sentinels
+    assert mask_id is not None  # noqa: S101 - only T5's vocabularies have none
     second = splitmix64(draws[rows, places])
     leaders = np.maximum.accumulate(np.where(chosen.leaders[rows, places], np.arange(len(rows)), 0))
     share = unit_interval(second)[leaders]
@@ -169,7 +169,7 @@ def _corrupt(
     table: TokenTable,
     recipe: MaskingRecipe,
 ) -> None:
-    assert recipe.span_counts is not None  # noqa: S101 - what its unit needs
+    assert recipe.span_counts is not None  # noqa: S101 - unit sentinel has it
     different, which = np.unique(lengths - FRAME, return_inverse=True)
     counts = [recipe.span_counts(text) for text in different.tolist()]
     source, target, places = corrupt_rows(
@@ -181,7 +181,7 @@ def _corrupt(
         slots=recipe.max_predictions_per_seq,
     )
     masked.input_ids[:], masked.ids[:], masked.positions[:] = source, target, places
-    # A target has no padding before its end, and nothing that is padding in it.
+    # A target has the id of padding only after its end.
     masked.weights[:] = target != PAD_ID
 
 

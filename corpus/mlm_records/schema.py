@@ -53,9 +53,9 @@ _ONE_BYTE = 128
 def record_features(*, masked: bool, next_sentence: bool) -> tuple[Feature, ...]:
     """Return the features of the records of a file.
 
-    :param masked: False for rows that the trainer masks: they say which row they are instead of
-        what is predicted.
-    :param next_sentence: with labels for next-sentence prediction.
+    :param masked: False for rows that the trainer masks: instead of predictions, they have their
+        row number.
+    :param next_sentence: whether they have labels for next-sentence prediction.
     """
     labels = _NEXT_SENTENCE if next_sentence else ()
     if masked:

@@ -1,4 +1,4 @@
-"""What masking has to know about a vocabulary."""
+"""The properties of a vocabulary that masking needs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy.typing as npt
 VocabularyKind = Literal["wordpiece", "sentencepiece", "bpe", "t5"]
 
 MASK = "[MASK]"
-# Of T5; that of the first span has number 0.
+# T5's sentinels; that of the first span has number 0.
 _SENTINEL = "<extra_id_{}>"
 # Tokens that stand for no text: BERT's, and those that SentencePiece models have besides, such as
 # <s> and <eod>. (A byte, <0x0A>, does stand for text.)
 _RESERVED = re.compile(r"\[(?:PAD|UNK|CLS|SEP|MASK|unused\d+)\]|</?[a-z]\w*>")
-# The same in a vocabulary of RoBERTa, whose text never becomes such a token: letters and signs are
-# not merged with each other.
+# The same in a vocabulary of RoBERTa, whose text never becomes such a token: letters and
+# punctuation are not merged with each other.
 _RESERVED_OF_BPE = re.compile(rf"{_RESERVED.pattern}|<\|[a-z]+\|>|madeupword\d+")
 # Begins a word in SentencePiece (arXiv 1808.06226, section 3.1).
 _WORD_START = "\u2581"
@@ -34,11 +34,11 @@ _CONTINUATION = "##"
 class TokenTable:
     """The V tokens of a vocabulary, as masking sees them.
 
-    ``maskable`` [V]: it stands for text, so it may be predicted; special tokens, ``[UNK]`` among
-    them, do not. ``continues_word`` [V]: it goes on with the word of the token before it.
-    ``replacement_ids`` [K] int32: what a random token is drawn from. ``mask_id``: of ``[MASK]``,
-    which only T5's vocabularies have not; ``sentinels`` int32: what they have instead, the first
-    one first.
+    ``maskable`` [V]: the token stands for text, so it may be predicted; special tokens, ``[UNK]``
+    among them, do not. ``continues_word`` [V]: it continues the word of the token before it.
+    ``replacement_ids`` [K] int32: ids that a random token is drawn from. ``mask_id``: id of
+    ``[MASK]``, which only T5's vocabularies lack; ``sentinels`` int32: ids of the sentinels that
+    they have instead, in order.
     """
 
     maskable: npt.NDArray[np.bool_]
@@ -54,7 +54,7 @@ def token_table(tokens: Sequence[str], kind: VocabularyKind) -> TokenTable:
     ``[UNK]`` is not maskable: what an unknown word was cannot be learned.
 
     :param tokens: the lines of ``vocab.txt``, in order of id.
-    :raises ValueError: it has no ``[MASK]``, or of T5 no sentinel, or nothing but special tokens.
+    :raises ValueError: it has no ``[MASK]`` (T5: no sentinel), or only special tokens.
     """
     needed = _SENTINEL.format(0) if kind == "t5" else MASK
     if needed not in tokens:
@@ -79,7 +79,7 @@ def token_table(tokens: Sequence[str], kind: VocabularyKind) -> TokenTable:
 
 
 def _sentinels(tokens: Sequence[str]) -> list[int]:
-    """Return the ids of sentinels in their order, as far as there is one after the other."""
+    """Return the ids of the sentinels in order, up to the first number that is missing."""
     ids = {token: number for number, token in enumerate(tokens)}
     names = itertools.takewhile(ids.__contains__, map(_SENTINEL.format, itertools.count()))
     return [ids[name] for name in names]

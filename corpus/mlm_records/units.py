@@ -1,4 +1,4 @@
-"""Which tokens of a row are predicted: single pieces, whole words, or spans of words.
+"""Chooses the tokens of a row to predict: single pieces, whole words, or spans of words.
 
 Everything works on a batch of R rows of S positions at once. A *place* is a position in the batch:
 row times S plus position.
@@ -18,7 +18,8 @@ Flags = npt.NDArray[np.bool_]
 Draws = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
 
-# A draw that is sorted carries in its lower bits what it was drawn for: a row has fewer positions.
+# Draws to be sorted carry the position or word that they are for in their lower bits, which are
+# enough for the positions of a row.
 _FIELD = U64(16)
 _FIELD_MASK = U64(2**16 - 1)
 _LAST = U64(2**64 - 1)
@@ -28,9 +29,9 @@ _SPAN_LENGTH = U64(0x8EBC6AF09C88C6E3)
 
 
 class Chosen(NamedTuple):
-    """What to predict in a batch, as flags [R, S].
+    """The tokens to predict in a batch, as flags [R, S].
 
-    ``leaders`` marks the first token of everything that is hidden in one and the same way.
+    ``leaders`` marks the first token of each unit whose tokens are hidden in the same way.
     """
 
     flags: Flags
@@ -40,7 +41,7 @@ class Chosen(NamedTuple):
 def choose_tokens(draws: Draws, maskable: Flags, budget: Integers) -> Chosen:
     """Choose in each row the ``budget`` [R] maskable tokens with the smallest draws."""
     rows, width = draws.shape
-    # The position makes scores different, so that as many as wanted lie up to a threshold.
+    # The position makes scores distinct, so that exactly as many as wanted are up to a threshold.
     scores = draws >> (_FIELD + U64(1))
     scores <<= _FIELD
     scores |= np.arange(width, dtype=U64)
@@ -58,8 +59,8 @@ def choose_tokens(draws: Draws, maskable: Flags, budget: Integers) -> Chosen:
 class _Words(NamedTuple):
     """The N words of a batch by place, and their order in each row.
 
-    ``starts``, ``ends`` [N]: a word's first place and the one behind its last. ``ranked`` [R, most]
-    has the numbers of each row's words in order of their draw, ``counts`` [R] how many they are.
+    ``starts``, ``ends`` [N]: a word's first place and the one after its last. ``ranked`` [R, most]
+    has the numbers of each row's words in order of their draw, ``counts`` [R] how many there are.
     """
 
     starts: Integers
@@ -69,7 +70,7 @@ class _Words(NamedTuple):
 
 
 def _find_words(draws: Draws, maskable: Flags, continues: Flags) -> _Words:
-    """Find the words: what cannot be masked separates them and is in none.
+    """Find the words; tokens that cannot be masked separate words and are in none.
 
     A row may begin or end within a word; its part of the word counts as one.
     """
@@ -93,9 +94,9 @@ def _find_words(draws: Draws, maskable: Flags, continues: Flags) -> _Words:
 
 
 def _by_rank(words: _Words, left: Integers) -> Iterator[tuple[Integers, Integers]]:
-    """Yield, rank by rank, the rows that want more and the next word of each.
+    """Yield, rank by rank, the rows with budget left and the next word of each.
 
-    :param left: how many more tokens each row may have, shape [R]; the caller takes from it.
+    :param left: how many more tokens each row may have, shape [R]; the caller reduces it.
     """
     for rank in range(words.ranked.shape[1]):
         active = np.flatnonzero((left > 0) & (words.counts > rank))
@@ -105,10 +106,11 @@ def _by_rank(words: _Words, left: Integers) -> Iterator[tuple[Integers, Integers
 
 
 def choose_words(draws: Draws, maskable: Flags, continues: Flags, budget: Integers) -> Chosen:
-    """Choose whole words by their draws; one that does not fit the rest of the budget is passed
-    over, as in google-research/bert's ``create_masked_lm_predictions``.
+    """Choose whole words by their draws, skipping those that do not fit the rest of the budget.
 
-    :param continues: which tokens go on with the word of the token before them, shape [R, S].
+    This is as in google-research/bert's ``create_masked_lm_predictions``.
+
+    :param continues: which tokens continue the word of the token before them, shape [R, S].
     """
     words = _find_words(draws, maskable, continues)
     sizes = words.ends - words.starts
@@ -126,10 +128,10 @@ def choose_words(draws: Draws, maskable: Flags, continues: Flags, budget: Intege
 def choose_spans(
     draws: Draws, maskable: Flags, continues: Flags, budget: Integers, max_span_words: int
 ) -> Chosen:
-    """Choose spans of whole words, as SpanBERT (arXiv 1907.10529, section 3.1).
+    """Choose spans of whole words, as in SpanBERT (arXiv 1907.10529, section 3.1).
 
-    A span begins at a random word and has a random number of words; it is shortened where the row,
-    the text between two special tokens, another span or the budget ends.
+    A span begins at a random word and has a random number of words. It is cut at the end of the
+    row, at a special token, at another span, and at the end of the budget.
     """
     words = _find_words(draws, maskable, continues)
     left = budget.copy()
@@ -162,7 +164,7 @@ def _last_free_words(words: _Words, width: int) -> Integers:
 
 
 def _take(free: Integers, first: Integers, last: Integers, max_span_words: int) -> None:
-    """Note that the words from ``first`` to ``last`` are taken: none can be reached any more."""
+    """Mark the words from ``first`` to ``last`` as taken, so that no span can reach them."""
     steps = np.arange(max_span_words)
     inside = first[:, None] + steps
     free[inside[inside <= last[:, None]]] = -1

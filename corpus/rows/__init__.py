@@ -1,1 +1,1 @@
-"""Tokens to rows, masks and records: one shard's documents to its record files."""
+"""Turns tokens into rows, masks and records: one shard's documents into its record files."""

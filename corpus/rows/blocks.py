@@ -1,4 +1,4 @@
-"""Documents that give each other second segments: stretches of a shard, alike in every run."""
+"""Divides a shard, alike in every run, into blocks of documents that share second segments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from corpus.rows.plans import Documents, Ids, Keys, Places
 
 # It bounds the memory. Part of the recipe: another number makes other rows.
 BLOCK_TOKENS = 1 << 20
-# A document needs another one beside it.
+# A document needs another one besides itself.
 _LEAST_DOCUMENTS = 2
 
 
@@ -35,9 +35,9 @@ class Block(NamedTuple):
         return Block(ids, bounds - bounds[0], first - first[0], self.keys[start:stop])
 
     def divided(self, room: int) -> Block:
-        """Return the block with sentences of over ``room`` tokens cut in parts, two for a row.
+        """Return the block with sentences of over ``room`` tokens cut into halves of a row.
 
-        Otherwise little would be left of them, or of text without ends of sentences.
+        Otherwise little would be left of them, or of text without sentence ends.
         """
         half = (room + 1) // 2
         sizes = np.diff(self.bounds)
@@ -56,7 +56,7 @@ class BlockCollector:
     """Collects documents until they are enough for a block.
 
     A block ends with the document that makes it large enough, unless less than another block would
-    be left. So blocks do not depend on how the documents come in.
+    be left. So blocks do not depend on how the documents are batched.
     """
 
     def __init__(self, block_tokens: int = BLOCK_TOKENS) -> None:
@@ -84,7 +84,7 @@ class BlockCollector:
         return blocks
 
     def _size_of_next(self, block: Block) -> int | None:
-        """Return how many documents make a block, or None when too little is behind them."""
+        """Return how many documents make a block, or None if too little follows them."""
         ends = block.bounds[block.first[1:]]
         enough = int(np.searchsorted(ends, self._block_tokens)) + 1
         count = max(enough, _LEAST_DOCUMENTS)

@@ -1,4 +1,4 @@
-"""The core of the data job, free of Beam and of the store: one shard's bytes to its records."""
+"""The core of the data job, without Beam or the store: converts one shard's bytes to records."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def decided(
 ) -> Iterator[tuple[Content, Split]]:
     """Yield the documents that are used with their sides, in order.
 
-    :param decisions: what becomes of documents because of other ones.
-    :param counts: those that are left out are counted here.
-    :raises ValueError: a document that is decided on is not there.
+    :param decisions: the decisions on documents that depend on other ones.
+    :param counts: the documents that are left out are counted here.
+    :raises ValueError: a document that is decided on is missing.
     """
     fates: dict[int, DropReason | Split] = {
         **dict.fromkeys(decisions.train, Split.TRAIN),
@@ -72,18 +72,18 @@ __all__ = [
 # Part of every shard's key. Raise it when equal input and settings give other bytes than before.
 RECIPE_VERSION = 2
 BATCH_CHARACTERS = 1 << 19
-# Rare new words are forgotten after as much text, so that the batches make no difference.
+# Rare new words are forgotten after this much text, so that the batches make no difference.
 _BLOCK_CHARACTERS = 1 << 23
 
 
 class ShardOutputs(NamedTuple):
-    """Where a shard's records and rejected documents go."""
+    """The writers of a shard's records and rejected documents."""
 
     records: Mapping[RowSet, RecordWriter]
     dead_letters: DeadLetterWriter
 
     def clear(self) -> None:
-        """Forget what was written."""
+        """Discard what was written."""
         for writer in (*self.records.values(), self.dead_letters):
             writer.clear()
 
@@ -140,11 +140,11 @@ class ShardConverter:
     ) -> ShardStatistics:
         """Write a shard's records.
 
-        Nothing is written of a file that is binary, cut short or damaged. It counts as the
-        documents that were read before that showed, and at least as one.
+        Nothing is written of a file that is binary, cut short or damaged. It counts as the number
+        of documents that were read before this was found, and at least as one.
 
         :param stream: the shard's bytes, compressed or not.
-        :param decisions: what becomes of its documents because of other ones.
+        :param decisions: the decisions on its documents that depend on other ones.
         :param report: called after each batch with the statistics so far.
         :raises ValueError: the decisions are about documents that the file does not have.
         """

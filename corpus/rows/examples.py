@@ -1,5 +1,6 @@
-"""Serialized ``tf.train.Example`` messages, written directly: building message objects costs more
-than everything else in the data job together.
+"""Serializes ``tf.train.Example`` messages directly, without building message objects.
+
+Building them costs more than everything else in the data job together.
 
 Wire format: https://protobuf.dev/programming-guides/encoding and tensorflow/core/example/*.proto
 ::
@@ -63,7 +64,7 @@ def serialize_examples(
             payload = np.ascontiguousarray(values, "<f4").view(np.uint8)
             fixed += [_constant(_entry_head(name, _FLOAT_LIST, payload.shape[1]), payload), payload]
         elif values.dtype == np.uint8:
-            # What is below 128 is its own varint.
+            # A number below 128 is its own varint.
             if values.size and values.max() >> _GROUP_BITS:
                 raise ValueError(f"{name} has a uint8 of {values.max()}, which is over 127")
             fixed += [_constant(_entry_head(name, _INT64_LIST, values.shape[1]), values), values]
@@ -95,7 +96,7 @@ def packed_varints(values: npt.NDArray[np.integer]) -> list[bytes]:
     # Four bytes at once are several times faster, and enough for every token.
     octets, sizes = _narrow_varints(values) if narrow else _wide_varints(values)
     kept = _kept(octets.shape[-1]).take(sizes, axis=0)
-    # Flat, as numpy takes single bytes by number four times faster than by flag.
+    # Flat, because numpy takes single bytes by index four times faster than by mask.
     payload = octets.ravel().take(np.flatnonzero(kept)).tobytes()
     ends = [0, *np.cumsum(sizes.sum(axis=1, dtype=np.int64)).tolist()]
     return [payload[start:stop] for start, stop in pairwise(ends)]

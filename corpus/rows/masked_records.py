@@ -1,4 +1,4 @@
-"""Planned rows to serialized records: masked as often as asked for, or not at all."""
+"""Serializes planned rows as records: masked one or several times, or not at all."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RecordBuilder:
             masked=copies > 0, next_sentence=masking.packing == "segment_pair"
         )
         sep_id, pad_id = vocabulary.ids[SEP], vocabulary.ids[PAD]
-        # T5 has none: the trainer leaves out what a row begins with.
+        # T5 has no [CLS]: the trainer leaves out the first token of a row.
         cls_id = vocabulary.ids.get(CLS, sep_id)
         self._rows = RowBuilder(max_seq_length, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id)
         self._rows_at_once = max(1, _TOKENS_AT_ONCE // max_seq_length)

@@ -1,4 +1,4 @@
-"""Documents to rows of one segment, as in RoBERTa (arXiv 1907.11692, section 4.2).
+"""Packs documents into rows of one segment, as in RoBERTa (arXiv 1907.11692, section 4.2).
 
 There a row ends with a sentence. Here it ends where it is full, as padding costs as much TPU time
 as text: every row of a document but its last has ``max_seq_length`` tokens.
@@ -16,7 +16,7 @@ from corpus.rows.plans import Documents, Ids, Keys, Places, RowPlan
 class Packer(Protocol):
     """Lays the documents of a shard out in rows; one for each record file.
 
-    Which rows come out does not depend on how the documents are divided among the calls.
+    The rows do not depend on how the documents are divided among the calls.
     """
 
     def add(self, documents: Documents) -> RowPlan:
@@ -117,7 +117,7 @@ class StreamPacker:
         return stream, starts[new_rows] // self._room - 1
 
     def _first_documents(self, keys: Keys, starts: Places, begins: Places) -> tuple[Keys, Keys]:
-        """Return each row's first document, and the row's number among the rows it begins."""
+        """Return each row's first document, and the row's number among those that it begins."""
         first = np.searchsorted(starts, begins, side="right") - 1
         numbers = np.arange(len(begins)) - np.searchsorted(first, first)
         documents = keys[first]

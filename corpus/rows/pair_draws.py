@@ -1,4 +1,4 @@
-"""What is drawn for rows of two segments: hashes of document, row, row length and seed."""
+"""Random draws for rows of two segments: hashes of document, row, row length and seed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from corpus.mlm_records.hashing import U64, draw, unit_interval
 from corpus.rows.plans import Keys, Places
 
 _SHORTEST_TARGET = 2
-# Draws of a row length begin here times the length: rows of two lengths are cut from the same
-# documents, and masks are drawn with numbers of positions, which are smaller.
+# The counters of a row length begin at this times the length, because rows of two lengths are cut
+# from the same documents. The counters of masks are positions, which are smaller.
 _DRAWS_OF_A_LENGTH = 1 << 16
 _IS_SHORT, _TARGET, _IS_RANDOM, _MIDDLE, _DOCUMENT, _SENTENCE = range(6)
 # Coins take a draw for every 64 tokens, of which a sentence has some ten thousand at most.
@@ -30,7 +30,7 @@ class PairDraws:
         self._random_seed = random_seed
 
     def targets(self, keys: Keys) -> Places:
-        """Return the tokens that rows are to have: all there is room for, or 2 to that many."""
+        """Return the numbers of tokens that rows should have: all that fit, or 2 to that many."""
         is_short = unit_interval(self._draw(keys, _IS_SHORT)) < self._short_seq_prob
         short = _SHORTEST_TARGET + self._below(keys, _TARGET, self._room - _SHORTEST_TARGET + 1)
         return np.where(is_short, short, self._room)
@@ -40,7 +40,7 @@ class PairDraws:
         return self._draw(keys, _IS_RANDOM) >= U64(1 << 63)
 
     def middles(self, keys: Keys) -> npt.NDArray[np.float64]:
-        """Return how much of a row is its first segment, in [0, 1)."""
+        """Return the share of a row that is its first segment, in [0, 1)."""
         return unit_interval(self._draw(keys, _MIDDLE))
 
     def documents(self, keys: Keys, count: int) -> Places:
@@ -52,9 +52,9 @@ class PairDraws:
         return self._below(keys, _SENTENCE, counts)
 
     def fronts(self, keys: Keys, first: Places, second: Places) -> tuple[Places, Places]:
-        """Return how many of the tokens that segments lose they lose at their front.
+        """Return how many of the tokens that segments lose are at their front.
 
-        Each does so with probability 1/2.
+        Each token is lost there with probability 1/2.
 
         :param first: tokens that the first segments lose, shape [R].
         :param second: tokens that the second segments lose, shape [R].

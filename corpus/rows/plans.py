@@ -1,4 +1,4 @@
-"""Rows before masking: where their text lies, and their tokens with ``[CLS]`` and ``[SEP]``."""
+"""Rows before masking: the places of their text, and their tokens with ``[CLS]`` and ``[SEP]``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Documents(NamedTuple):
     """D tokenized documents of one side of the split, none of them empty.
 
     ``ids`` [T]: tokens, maybe of other documents too. ``starts``, ``ends`` [D]: places in ``ids``.
-    ``keys`` [D]: :func:`corpus.mlm_records.document_key`. ``sentence_ends`` [N]: place behind each
-    sentence, without empty ones; they are of all documents in ``ids``.
+    ``keys`` [D]: :func:`corpus.mlm_records.document_key`. ``sentence_ends`` [N]: the place after
+    each non-empty sentence, of all documents in ``ids``.
     """
 
     ids: Ids
@@ -42,7 +42,7 @@ class Rows(NamedTuple):
     ``documents`` [R] uint64, key of the row's (first) document; ``numbers`` [R] uint64, the row's
     number among those of this document, from 0. With two segments ``first_lengths`` [R] int32 is
     the length of the first one, ``[CLS]`` and its ``[SEP]`` included, and ``random_next`` [R] uint8
-    says 1 where the second is from elsewhere.
+    is 1 if the second is from elsewhere.
     """
 
     tokens: Ids
@@ -112,7 +112,7 @@ class RowBuilder:
         self._sep_id = sep_id
 
     def build(self, plan: RowPlan, rows_at_once: int) -> Iterator[Rows]:
-        """Yield the rows in order, at most so many at once."""
+        """Yield the rows in order, at most ``rows_at_once`` at a time."""
         if not len(plan):
             return
         # Every row is a window of the text, wherever in the row the text begins.

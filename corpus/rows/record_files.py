@@ -1,4 +1,4 @@
-"""TFRecord files with their offset index, and the dead-letter file beside them."""
+"""Writes TFRecord files with their offset index, and the dead-letter file next to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHECKSUM_BYTES = 4
 
 @cache
 def _frame_head(size: int) -> bytes:
-    """Return a record's length and the checksum of that."""
+    """Return a record's length and the checksum of the length."""
     length = struct.pack("<Q", size)
     return length + masked_crcs([length]).astype("<u4").tobytes()
 
@@ -46,7 +46,7 @@ class LocalFile:
         self.bytes += len(data)
 
     def clear(self) -> None:
-        """Forget everything written so far."""
+        """Discard everything written so far."""
         self._file.seek(0)
         self._file.truncate()
         self._restart()
@@ -92,7 +92,7 @@ class RecordWriter(LocalFile):
         self.write(b"".join(frames))
 
     def clear(self) -> None:
-        """Forget everything written so far."""
+        """Discard everything written so far."""
         super().clear()
         self._offsets = array("Q", [0])
 
@@ -102,7 +102,7 @@ class RecordWriter(LocalFile):
 
 
 class DeadLetterWriter(LocalFile):
-    """Writes one JSON object a line: ``file``, ``offset``, ``line``, ``reason``, ``detail``.
+    """Writes one JSON object per line: ``file``, ``offset``, ``line``, ``reason``, ``detail``.
 
     ``offset`` and ``line`` say where in the uncompressed file the document begins. The text itself
     is left out, as dead letters are passed around more freely than corpora. Use as a context

@@ -1,9 +1,8 @@
-"""Documents to rows of two segments for next-sentence prediction, as in google-research/bert's
-``create_pretraining_data.py``.
+"""Packs documents into rows of two segments for next-sentence prediction.
 
-The first segment is some sentences of a document. The second is, in half of the rows, what follows
-them, and in the other half sentences of another document; those that were to follow then begin the
-next row.
+This is as in google-research/bert's ``create_pretraining_data.py``. The first segment is some
+sentences of a document. The second is, in half of the rows, the text that follows them, and in the
+other half sentences of another document; the text that follows then begins the next row.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from corpus.rows.blocks import BLOCK_TOKENS, Block, BlockCollector
 from corpus.rows.pair_draws import PairDraws
 from corpus.rows.plans import Documents, Keys, Places, RowPlan, Segments, join_plans
 
-# [CLS], and [SEP] behind each segment.
+# [CLS], and [SEP] after each segment.
 _SPECIAL_TOKENS = 3
 
 
@@ -32,11 +31,11 @@ class _Span(NamedTuple):
 
 
 class _Cuts(NamedTuple):
-    """How the text of a block's documents is cut into R rows.
+    """The cuts of the text of a block's documents into R rows.
 
-    ``documents`` [R]: each row's document; ``numbers`` [R]: its number in it. The first segment is
-    from ``starts`` to ``middles``, the second from there to ``ends``, which is below 0 where it is
-    a random one. ``targets``: tokens that the row was to have.
+    ``documents`` [R]: each row's document; ``numbers`` [R]: the row's number in it. The first
+    segment is from ``starts`` to ``middles``, the second from there to ``ends``, which is below 0
+    if it is a random one. ``targets``: the number of tokens that the row should have.
     """
 
     documents: Places
@@ -116,7 +115,7 @@ class PairPacker:
     def _shortened(self, keys: Keys, first: _Span, second: _Span) -> tuple[_Span, _Span]:
         """Make pairs fit: the longer segment loses a token, at its front or its end, until they do.
 
-        The second is meant when both are equally long.
+        If both are equally long, the second loses it.
         """
         size, other = first.ends - first.starts, second.ends - second.starts
         excess = np.maximum(size + other - self._room, 0)
@@ -152,10 +151,11 @@ def _cut(block: Block, draws: PairDraws) -> _Cuts:
 
 
 class _Cutter(NamedTuple):
-    """Cuts one document after the other; plain numbers, as every row depends on the one before.
+    """Cuts one document after the other; in plain numbers, as each row depends on the last one.
 
-    What is drawn for row ``k`` of a document is found at its ``k``-th sentence: ``targets``, the
-    row's tokens; ``is_random``, its second segment; ``middles``, in [0, 1), how much is the first.
+    The draws for row ``k`` of a document are at the index of its ``k``-th sentence: ``targets``,
+    the row's tokens; ``is_random``, whether the second segment is random; ``middles``, in [0, 1),
+    the share of the first segment.
     """
 
     bounds: list[int]
@@ -164,7 +164,7 @@ class _Cutter(NamedTuple):
     middles: list[float]
 
     def cut(self, low: int, high: int) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the rows of the sentences from ``low`` to ``high``: place of the draws, places."""
+        """Yield the rows of sentences ``low`` to ``high``: index of draws, start, middle, end."""
         bounds = self.bounds
         sentence = low
         row = low - 1
@@ -184,7 +184,7 @@ class _Cutter(NamedTuple):
                 sentence = min(stop + 1, high)
 
     def _single(self, sentence: int, low: int, high: int, row: int) -> tuple[int, int, int]:
-        """Return a row whose target a single sentence meets, or that has only one left."""
+        """Return a row whose target one sentence meets, or for which only one is left."""
         bounds = self.bounds
         if sentence + 1 < high:
             return bounds[sentence], bounds[sentence + 1], bounds[sentence + 2]

@@ -1,4 +1,4 @@
-"""What a shard's text and records are like, counted while it is converted."""
+"""Statistics of a shard's text and records, counted while it is converted."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RowSet(NamedTuple):
 
 
 def row_sets(config: PipelineConfig) -> list[RowSet]:
-    """Return what record files a shard has, those of the main row length first."""
+    """Return the record files that a shard has, those of the main row length first."""
     return [
         RowSet(split, length, predictions, split != Split.TRAIN or not config.masking.dynamic)
         for _, length, predictions in row_shapes(config)
@@ -41,7 +41,7 @@ def row_sets(config: PipelineConfig) -> list[RowSet]:
 
 @dataclass
 class RowSetStatistics:
-    """What one record file holds; each of the ``dupe_factor`` copies counts."""
+    """The counts of one record file; its records and tokens include all ``dupe_factor`` copies."""
 
     documents: int = 0
     records: int = 0
@@ -51,7 +51,7 @@ class RowSetStatistics:
 
 @dataclass
 class ShardStatistics(DocumentCounts):
-    """What became of a shard's documents: each is on one side of the split or in ``dropped``."""
+    """Statistics of a shard; each document is on one side of the split or in ``dropped``."""
 
     rows: dict[RowSet, RowSetStatistics] = field(default_factory=dict)
     document_tokens: Counter[int] = field(default_factory=Counter)
@@ -61,16 +61,16 @@ class ShardStatistics(DocumentCounts):
     longest_document: int = 0
     new_words: NewWords = field(default_factory=NewWords)
     trained_tokens: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    """How often each token is in the training side's documents, by id; none above the last seen."""
+    """Counts of each token in the training side's documents, by id, up to the highest id seen."""
     held_out_groups: dict[int, int] = field(default_factory=dict)
-    """The draws of groups by the keys of held-out documents, of those that have one."""
+    """The draws of the groups of held-out documents that have one, by document key."""
 
     @classmethod
     def of(cls, rows: Iterable[RowSet], counts: DocumentCounts | None = None) -> ShardStatistics:
         """Return the statistics of a shard of which nothing is written yet.
 
         :param rows: its record files.
-        :param counts: what is known of its documents already.
+        :param counts: the counts of its documents so far.
         """
         known = counts or DocumentCounts()
         return cls(
@@ -86,7 +86,7 @@ class ShardStatistics(DocumentCounts):
 
     @property
     def data(self) -> DataStatistics:
-        """What a manifest says about the text."""
+        """The statistics that a manifest has of the text."""
         return DataStatistics(
             document_tokens=dict(sorted(self.document_tokens.items())),
             row_tokens=dict(sorted(self.row_tokens.items())),

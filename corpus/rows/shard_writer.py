@@ -1,4 +1,4 @@
-"""One shard's tokenized documents to its record files."""
+"""Writes one shard's tokenized documents to its record files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pipeline_store.formats import Split
 
 
 def make_packer(rows: RowSet, masking: MaskingConfig, sep_id: int) -> Packer:
-    """Return what lays documents out in rows.
+    """Return the packer that lays documents out in rows.
 
-    Held-out rows never join documents, so that a score by document means what it says; rows of two
-    segments have to.
+    Held-out rows never join documents, so that scores by document are right; rows of two segments
+    have to.
     """
     if masking.packing == "segment_pair":
         return PairPacker(
@@ -34,8 +34,8 @@ def make_packer(rows: RowSet, masking: MaskingConfig, sep_id: int) -> Packer:
 class ShardWriter:
     """Packs, masks and writes the documents of one shard; counts what it writes.
 
-    :param builders: what makes the records of each record file.
-    :param writers: where they go.
+    :param builders: the builders of the records of each record file.
+    :param writers: the writers of the record files.
     """
 
     def __init__(

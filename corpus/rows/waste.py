@@ -1,4 +1,4 @@
-"""What a partition's rows waste, said loudly: TPU time on padding, and weight on one document."""
+"""Warns of what a partition's rows waste: TPU time on padding, and weight on one document."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def warnings(manifest: PartitionManifest) -> list[str]:
 
 
 def _padding(manifest: PartitionManifest, length: int, rows: int, tokens: int) -> Iterator[str]:
-    """Yield a line where too much of the rows of a length is padding."""
+    """Yield a line if too much of the rows of a length is padding."""
     if not tokens or tokens >= LEAST_FILL * rows * length:
         return
     fill = tokens / (rows * length)
@@ -51,7 +51,7 @@ def _remedies(manifest: PartitionManifest, length: int) -> Iterator[str]:
 
 
 def _large_document(manifest: PartitionManifest) -> Iterator[str]:
-    """Yield a line where one document is too much of the text."""
+    """Yield a line if one document is too much of the text."""
     longest, tokens = manifest.statistics.longest_document, manifest.statistics.text_tokens
     if longest > MOST_OF_ONE * tokens:
         yield (

@@ -1,1 +1,1 @@
-"""Input files to clean documents: formats, compressions, cleaning, and what cannot be read."""
+"""Reads input files as clean documents: formats, compressions, cleaning, and unreadable input."""

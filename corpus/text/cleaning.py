@@ -1,4 +1,4 @@
-"""Text as it is used: decoded, Unicode normalized, and clean."""
+"""Decodes, normalizes and cleans text for use."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def refuse_nul(text: str) -> str:
 def refuse_surrogates(text: str, shown: str) -> str:
     """Return the text of a field.
 
-    :param shown: what messages call it.
+    :param shown: name of the field in messages.
     :raises DocumentError: it has one half of a surrogate pair, which is no character.
     """
     try:
@@ -65,7 +65,7 @@ def refuse_surrogates(text: str, shown: str) -> str:
 
 
 MOST_MARKS = 30
-# Of so few characters any order is found in milliseconds.
+# The marks of so few characters are put in order within milliseconds.
 _FEW_CHARACTERS = 1000
 _NO_MARKS_FROM = 0x20000
 # In UTF-8 a byte below 128 is never part of another character.
@@ -83,7 +83,7 @@ _SPACES = re.compile("  +")
 
 
 class Cleaner:
-    """Cleans text as ``corpus`` says, and tells which documents it does not want.
+    """Cleans text by the settings of ``corpus``, and decides which documents are unwanted.
 
     :raises UserError: ``corpus.keep_languages`` names a language that cannot be recognized.
     """
@@ -106,7 +106,7 @@ class Cleaner:
         return [stripped for line in lines if (stripped := line.strip(" "))]
 
     def unwanted(self, text: str) -> DropReason | None:
-        """Return why a clean text is not used, or None when it is."""
+        """Return why a clean text is not used, or None if it is."""
         if not text:
             return DropReason.EMPTY
         if len(text) < self._min_characters:
@@ -116,7 +116,7 @@ class Cleaner:
         return None
 
     def _normalized(self, text: str, table: bytes) -> str:
-        """Return text whose only white space are spaces and what the table leaves."""
+        """Return text whose only white space is spaces and what the table keeps."""
         normal = text.encode().translate(table, _CONTROL_BYTES).decode()
         if normal.isascii():
             return normal
@@ -126,11 +126,11 @@ class Cleaner:
 
 
 def normalize(form: Literal["NFC", "NFKC", "none"], text: str) -> str:
-    """Return text in a Unicode normal form, of each letter at most ``MOST_MARKS`` marks.
+    """Return text in a Unicode normal form, with at most ``MOST_MARKS`` marks on each letter.
 
-    No writing system has more of them (Unicode Standard Annex 15, "Stream-Safe Text Format"), and
-    the time that it takes to put the marks of a letter in order grows with the square of their
-    number: a letter with a million would take an hour.
+    No writing system needs more (Unicode Standard Annex 15, "Stream-Safe Text Format"), and the
+    time to put the marks of a letter in order grows with the square of their number: a letter with
+    a million would take an hour.
 
     :param form: as ``corpus.unicode_normalization``.
     """
@@ -154,14 +154,14 @@ def _fewer_marks(text: str) -> str:
 
 @cache
 def _marks() -> npt.NDArray[np.bool_]:
-    """Return of code points whether they are marks that normal forms put in order.
+    """Return for each code point whether it is a mark that normal forms put in order.
 
-    Of those after the last one there are none.
+    No code point after the last one is.
     """
     points = map(chr, range(_NO_MARKS_FROM + 1))
     return np.fromiter((unicodedata.combining(point) > 0 for point in points), bool)
 
 
 def _single_spaces(text: str) -> str:
-    # Looking whether there are any is faster than replacing none.
+    # Checking whether there are any is faster than replacing none.
     return _SPACES.sub(" ", text) if "  " in text else text

@@ -17,10 +17,10 @@ from typing import Any, BinaryIO, NamedTuple
 from corpus.text.drops import DropReason, RejectedFileError
 
 BLOCK_BYTES = 1 << 20
-# A Zstandard decompressor gives all there is at once, at most 128 KiB for each 4 bytes.
+# A Zstandard decompressor returns all its output at once, at most 128 KiB for each 4 bytes.
 _ZSTANDARD_BYTES = 512
 CODEC_BYTES = 10
-"""How many bytes of a stream :func:`find_codec` looks at."""
+"""How many bytes of a stream :func:`find_codec` needs."""
 _BZ2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")
 
 
@@ -56,7 +56,7 @@ def find_codec(head: bytes) -> Codec | None:
 
 
 def gather(blocks: Iterator[bytes], least: int) -> Iterator[bytes]:
-    """Join the first blocks until there are so many bytes; what a source returns at once varies."""
+    """Join the first blocks until they have ``least`` bytes; sources return blocks of any size."""
     head = b""
     for block in blocks:
         head += block
@@ -92,7 +92,7 @@ def _unpacked(packed: Iterator[bytes], codec: Codec) -> Iterator[bytes]:
 
 def _unpack_zlib(decompressor: Any, data: bytes) -> Iterator[bytes]:
     yield decompressor.decompress(data, BLOCK_BYTES)
-    # At its end the tail stays what it was, though it is unused data by then.
+    # At the end of the stream the tail keeps its value, though it is unused data by then.
     while decompressor.unconsumed_tail and not decompressor.eof:
         yield decompressor.decompress(decompressor.unconsumed_tail, BLOCK_BYTES)
 
@@ -104,10 +104,10 @@ def _unpack_bounded(decompressor: Any, data: bytes) -> Iterator[bytes]:
 
 
 class _Zstandard:
-    """One frame, given in small pieces so that what comes out at once is bounded."""
+    """A decompressor of one frame, which is fed in small pieces to bound the output of a call."""
 
     def __init__(self) -> None:
-        # Not everybody who reads text has this library, and most files are something else.
+        # Imported here because it is not installed everywhere, and most files do not need it.
         import zstandard
 
         self._error = zstandard.ZstdError
@@ -120,7 +120,7 @@ class _Zstandard:
         return bool(self._frame.eof)
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
-        """Yield what some bytes of the frame hold.
+        """Yield the content of some bytes of the frame.
 
         :raises OSError: they are damaged.
         """

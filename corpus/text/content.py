@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 MAX_SENTENCE_CHARACTERS = 10_000
 _WINDOW_CHARACTERS = 1 << 13
 _LONG_SENTENCE = 500
-# It begins with a set of characters, which is searched for many times faster than a look back.
+# It begins with a character class, which is searched for many times faster than a lookbehind.
 _PLAIN_SENTENCE_END = re.compile(r"[.!?\u3002\uff01\uff1f](?:(?<=[.!?])\s(?![a-z])|(?<![.!?])\s?)")
 
 
 class Content(NamedTuple):
-    """A document as it is used: clean text, cut into pieces, and what it is known by.
+    """A document as it is used: clean text, cut into pieces, and its identity.
 
-    ``sentences`` are at most ``MAX_SENTENCE_CHARACTERS`` long: sentences where they are asked for
-    or given, else the text cut at spaces. ``sha256`` is of the text, however it is cut.
-    ``ordinal`` is its number among all documents read from the file, from 0. ``group`` is that of
-    its record, if it has one. ``tokens``: of a document that came as such; its sentences are words
-    in their place.
+    ``sentences`` are at most ``MAX_SENTENCE_CHARACTERS`` long: sentences if they are asked for or
+    given, else the text cut at spaces. ``sha256`` is of the text, however it is cut. ``ordinal`` is
+    its number among all documents read from the file, from 0. ``group`` is the group of its record,
+    if it has one. ``tokens``: for a document that was read as tokens; its sentences then have one
+    word in place of each.
     """
 
     sentences: list[str]
@@ -47,7 +47,7 @@ class Content(NamedTuple):
 
 
 class ContentMaker:
-    """Makes content of documents as they were read.
+    """Turns documents as they were read into content.
 
     The hash does not depend on line breaks, input format or sentences, so the same text is the same
     document wherever it comes from.
@@ -125,7 +125,7 @@ def _sentences(text: str, language: str) -> list[str]:
             end -= len(found.pop())  # the sentence goes on in the next window
         begin = end
         for sentence in found:
-            # It ends no sentence within quotes or brackets, and some are never closed.
+            # The library ends no sentence within quotes or brackets, and some are never closed.
             if len(sentence) > _LONG_SENTENCE:
                 sentences += _plain_sentences(sentence)
             else:

@@ -1,4 +1,4 @@
-"""The documents of an input file, in each of the input formats."""
+"""Reads the documents of an input file of any input format."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _texts(
     if input_format == "jsonl":
         return json_documents(stream, corpus.text_field)
     if input_format == "parquet":
-        # Takes a second to import, and most corpora have none.
+        # Takes a second to import, and most corpora have no Parquet file.
         from corpus.text.parquet_documents import parquet_documents
 
         return parquet_documents(stream, corpus.text_field)

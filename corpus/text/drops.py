@@ -1,4 +1,4 @@
-"""Why a document is not in the records. Every document read is in a record or counted here."""
+"""Reasons why a document is in no record; each document read is in a record or counted here."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ def count_bad(dropped: dict[str, int]) -> int:
 
 
 def is_rejected_file(dropped: dict[str, int]) -> bool:
-    """Return whether a shard was given up as a whole."""
+    """Return whether a shard was rejected as a whole."""
     return any(reason in dropped for reason in BAD_FILE)

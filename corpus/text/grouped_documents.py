@@ -1,4 +1,4 @@
-"""Documents of records with the group that each belongs to: a second field of each."""
+"""Reads documents from a field of records, with the group that a second field names."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def grouped_parquet_documents(
 
     :raises RejectedFileError: as :func:`corpus.text.parquet_documents.parquet_rows`.
     """
-    # Takes a second to import, and most corpora have none.
+    # Takes a second to import, and most corpora have no Parquet file.
     from corpus.text.parquet_documents import parquet_rows, text_of_bytes
 
     rows = parquet_rows(
@@ -79,7 +79,7 @@ def grouped_parquet_documents(
 
 
 def _group(value: Any, group_field: str) -> str | None:
-    """Return the group that a value names; None: the record is on its own.
+    """Return the group that a value names; None if the record has no group.
 
     :raises DocumentError: it is neither text nor a whole number.
     """

@@ -1,4 +1,4 @@
-"""Which files are the input of a partition, and in which format each of them is."""
+"""Finds the input files of a partition, and determines the format of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FORMATS: dict[str, InputFormat] = {
     "tfrecords": "tfrecord",
     "tf_record": "tfrecord",
 }
-# TensorFlow's writers put the number of a file behind the name of its format.
+# TensorFlow's writers put the number of a file after the name of its format.
 _NUMBERED_RECORDS = re.compile(r"\.(tfrecords?|tf_record)-\d+-of-\d+$")
 
 
@@ -49,9 +49,9 @@ def list_inputs(
 ) -> list[str]:
     """Return the partition's input files, sorted, each once.
 
-    :param setting: what the pattern is called in messages.
-    :raises UserError: a pattern matches no file; the message names it and what lies there. Or of a
-        set ``-i-of-N`` files are missing.
+    :param setting: name of the pattern in messages.
+    :raises UserError: a pattern matches no file (the message names it and what its folder has), or
+        files of a set ``-i-of-N`` are missing.
     """
     found = match_inputs(pattern, partition, store, setting)
     for problem in incomplete_sets(found, setting):
@@ -62,9 +62,9 @@ def list_inputs(
 def match_inputs(
     pattern: str, partition: str, store: StoreLayout, setting: str = _SETTING
 ) -> list[str]:
-    """Return what the patterns match, as :func:`list_inputs`, without looking for holes in it.
+    """Return what the patterns match, as :func:`list_inputs`, without a check for missing files.
 
-    A file that only says that its folder is complete is no input.
+    Marker files, which only mark their folder as complete, are left out.
     """
     try:
         patterns = input_patterns(pattern, partition, store)
@@ -92,7 +92,7 @@ def match_inputs(
 
 
 def _unusable(pattern: str, matches: Sequence[str]) -> Iterator[str]:
-    """Yield what a pattern matches and no job can read, with the reason."""
+    """Yield a line for each match of a pattern that no job can read, with the reason."""
     for oddity in uris.oddities(pattern):
         yield f"{one_line(oddity.uri)} is {oddity.what}"
     for uri in matches:
@@ -117,10 +117,10 @@ def _no_match(pattern: str, setting: str) -> str:
 
 
 def incomplete_sets(files: list[str], setting: str = _SETTING) -> Iterator[str]:
-    """Yield a line for every set of files ``-i-of-N`` that has a hole."""
+    """Yield a line for every set of files ``-i-of-N`` of which some are missing."""
     sets = {member.set for uri in files if (member := _member(uri))}
     for found in sorted(sets):
-        # What lies beside the matched files counts: a pattern may leave members out on purpose.
+        # Files next to the matched ones count: a pattern may leave members out on purpose.
         may_look = request_paths.allows(found.folder)
         beside = filter(None, map(_member, uris.list_files(found.folder) if may_look else files))
         present = {member.number for member in beside if member.set == found}
@@ -168,10 +168,10 @@ def _member(uri: str) -> _Member | None:
 
 
 def misread_files(files: Sequence[str], config: PipelineConfig) -> Iterator[str]:
-    """Yield a line for each format that the files have, and that has no such documents or groups.
+    """Yield a line for each format of the files that does not fit the settings of documents.
 
-    Rules of the configuration find it where ``corpus.input_format`` says the format; here the end
-    of a name does.
+    If ``corpus.input_format`` names the format, rules of the configuration check this; here the
+    extensions of file names tell it.
     """
     corpus = config.corpus
     firsts: dict[InputFormat, str] = {}
@@ -195,7 +195,7 @@ def misread_files(files: Sequence[str], config: PipelineConfig) -> Iterator[str]
 
 
 def _settings_of_text(uri: str, config: PipelineConfig) -> Iterator[str]:
-    """Yield a line for each setting that rows of tokens cannot follow."""
+    """Yield a line for each setting that does not apply to rows of tokens."""
     corpus, vocabulary = config.corpus, config.vocabulary
     if vocabulary.uri is None:
         yield (
@@ -213,7 +213,7 @@ def _settings_of_text(uri: str, config: PipelineConfig) -> Iterator[str]:
 
 
 def refuse_misread(files: Sequence[str], config: PipelineConfig) -> None:
-    """Check that all files can have such documents as are asked for.
+    """Check that all files can have documents as the settings ask for.
 
     :raises UserError: see :func:`misread_files`.
     """
@@ -222,13 +222,13 @@ def refuse_misread(files: Sequence[str], config: PipelineConfig) -> None:
 
 
 def input_format(uri: str, config: PipelineConfig) -> InputFormat:
-    """Return the format of an input file; ``auto`` goes by the end of its name."""
+    """Return the format of an input file; ``auto`` is resolved by the extension of its name."""
     chosen = config.corpus.input_format
     return format_of_name(uri) if chosen == "auto" else chosen
 
 
 def format_of_name(name: str) -> InputFormat:
-    """Return the format that the end of a file's name stands for, before that of a compression."""
+    """Return the format that a file name's extension stands for, before that of a compression."""
     stem, dot, end = name.lower().rpartition(".")
     if dot + end in COMPRESSED_SUFFIXES:
         name = stem

@@ -1,4 +1,4 @@
-"""Objects of JSON lines; their documents: a field of one object a line."""
+"""Reads objects from JSON lines, and documents, which are a field of one object per line."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _object(line: str, wanted: Mapping[str, str]) -> dict[str, Any]:
         shown for shown, name in wanted.items() if not isinstance(found, dict) or name not in found
     ]
     if missing:
-        # Not which there are: names are content of the file, too.
+        # The names that exist are not listed: they are content of the file, too.
         has = f"an object of {len(found)} field(s)" if isinstance(found, dict) else _kind(found)
         raise DocumentError(DropReason.MISSING_FIELD, f"no field {', '.join(missing)} in {has}")
     fields: dict[str, Any] = found
@@ -75,10 +75,10 @@ def _object(line: str, wanted: Mapping[str, str]) -> dict[str, Any]:
 
 
 def texts_of(fields: Mapping[str, Any], wanted: Mapping[str, str]) -> list[str]:
-    """Return the texts of an object's fields; of ``null`` the empty one.
+    """Return the texts of an object's fields; ``null`` is an empty one.
 
     :param wanted: their names by what messages call them.
-    :raises DocumentError: one is no text, or none that can be used.
+    :raises DocumentError: one is no text, or no usable one.
     """
     return [_text(fields[name], shown) for shown, name in wanted.items()]
 

@@ -9,7 +9,7 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from corpus.errors import UserError
 
-# Walking over the text is slow, and more of it changes the answer rarely.
+# Classifying text is slow, and more of it rarely changes the answer.
 _PARTS = 3
 _PART_CHARACTERS = 120
 
@@ -42,7 +42,7 @@ def language_of(text: str) -> str:
 
 
 def _sample(text: str) -> str:
-    """Return a text, or three pieces from all over it: a beginning is often not like the rest."""
+    """Return a text, or three pieces spread over it: a beginning is often unlike the rest."""
     if len(text) <= _PARTS * _PART_CHARACTERS:
         return text
     last = len(text) - _PART_CHARACTERS

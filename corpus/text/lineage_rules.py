@@ -1,4 +1,4 @@
-"""What a lineage's first partition has decided for the later ones: documents, and their split."""
+"""The rules that a lineage's first partition sets for later ones: documents, and their split."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def load_manifests(lineage: LineageLayout) -> dict[str, PartitionManifest]:
 def kept_unit(
     config: PipelineConfig, manifests: Iterable[PartitionManifest], partition: str | None
 ) -> SplitUnit | None:
-    """Return what a lineage's documents are split by; None: it has no partition yet.
+    """Return the unit that a lineage's documents are split by; None: it has no partition yet.
 
-    Nothing is trained on of ``evaluation.general_partition``, so it decides nothing for the others:
-    of one long file, it would have their paragraphs on both sides.
+    ``evaluation.general_partition`` is not trained on, so it decides nothing for the others: if it
+    is one long file, it would put their paragraphs on both sides.
 
-    :param manifests: those of the lineage.
-    :param partition: for which one this is asked; None: not known.
-    :raises UserError: its documents were made, or split, by another rule than is asked for.
+    :param manifests: the manifests of the lineage.
+    :param partition: the partition that the unit is for; None: not known.
+    :raises UserError: its documents were made, or split, by another rule than the settings ask for.
     """
     unit: SplitUnit | None = None
     general = config.evaluation.general_partition

@@ -1,4 +1,4 @@
-"""Rows of Parquet files; their documents: one column, a document a row."""
+"""Reads rows of Parquet files, and documents, which are one column with a document per row."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from pipeline_config.unquoted import fault
 
 MAX_VALUE_BYTES = MAX_LINE_BYTES
 _MAGIC = b"PAR1"
-# A dictionary lets a few bytes stand for a long value, so what a batch takes when decoded is only
-# known to be at most its number of rows times the size of the page that holds the longest value.
+# A dictionary lets a few bytes stand for a long value, so the only known limit of a decoded batch
+# is its number of rows times the size of the page that holds the longest value.
 _BATCH_BYTES = 64 * MEBIBYTE
 _MAX_BATCH_ROWS = 16
 _READ_AHEAD_BYTES = 1 << 20
@@ -46,17 +46,17 @@ def parquet_documents(stream: BinaryIO, text_column: str) -> Iterator[str | Reje
 def parquet_rows(
     stream: BinaryIO, texts: Mapping[str, str], others: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield of every row the values of some columns; of columns with text as bytes, or None.
+    """Yield the values of some columns of every row; text columns as bytes, or None.
 
     A Parquet file is read from its end, so a stream that is not a file of this machine is first
-    copied to a temporary one. The offset of what is rejected is the number of its row, from 0.
+    copied to a temporary one. The offset of a rejected document is the number of its row, from 0.
 
     :param texts: names of columns that must hold text, by what messages call them.
-    :param others: the same of columns that may hold anything.
+    :param others: the same for columns that may hold anything.
     :raises RejectedFileError: it is no Parquet file or damaged, has no such column, or a column
         holds no text.
-    :raises MemoryError: this machine has not enough memory; that says nothing of the file.
-    :raises OSError: it cannot be read; nor does that.
+    :raises MemoryError: this machine has not enough memory; this says nothing about the file.
+    :raises OSError: it cannot be read; this says nothing about the file either.
     """
     with _as_file(stream) as file:
         head = file.read(len(_MAGIC))
@@ -70,7 +70,7 @@ def parquet_rows(
 
 
 def text_of_bytes(value: bytes | None) -> str:
-    """Return the text of a value; of None the empty one.
+    """Return the text of a value; None is an empty text.
 
     :raises DocumentError: it is too long, no UTF-8, or has a NUL.
     """
@@ -106,17 +106,17 @@ def _rows(
             detail = f"{rows} rows instead of {table.metadata.num_rows}"
             raise RejectedFileError(DropReason.CORRUPT_PARQUET, detail)
     except (pa.ArrowException, OSError, ValueError) as error:
-        # Damage is remembered for these bytes for ever. Arrow's errors of damage are also OSErrors,
-        # but of no number.
+        # A finding of damage is stored for these bytes forever. Arrow's errors of damage are also
+        # OSErrors, but without an errno.
         if is_of_machine(error):
             raise
-        # Arrow's own words may be columns and values.
+        # Arrow's message may contain column names and values.
         detail = f"damaged, or cut short: reading it stops after {rows} rows ({fault(error)})"
         raise RejectedFileError(DropReason.CORRUPT_PARQUET, detail) from None
 
 
 def _largest_page(file: BinaryIO, columns: Collection[str]) -> int:
-    """Return the bytes of the largest page, unpacked. No value is longer.
+    """Return the unpacked bytes of the largest page; no value is longer.
 
     :raises RejectedFileError: it takes too much memory.
     :raises PageError: the file is damaged.
@@ -138,7 +138,7 @@ def _values(column: Any) -> Iterator[Any]:
     if _is_text(column.type):
         column = column.cast(pa.large_binary())
         if (pc.max(pc.binary_length(column)).as_py() or 0) > MAX_VALUE_BYTES:
-            # One byte too long says it as well as all of them.
+            # One byte over the limit is enough to detect it.
             column = pc.binary_slice(column, 0, MAX_VALUE_BYTES + 1)
     return (value.as_py() for value in column)
 
@@ -158,7 +158,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _type_name(kind: Any) -> str:
-    """Return a type without what it is made of: a struct's fields have names of the file's own."""
+    """Return a type's name without its parts: the field names of a struct come from the file."""
     return re.split(r"[<\[(]", str(kind), maxsplit=1)[0]
 
 

@@ -1,9 +1,9 @@
-"""How large the pages of a Parquet file become, before a library unpacks one of them.
+"""Determines how large the pages of a Parquet file become, before a library unpacks them.
 
-A page is unpacked whole, so a few kilobytes that are compressed well take gigabytes of memory. How
-many is said by each page's own header, and by that alone; see "Thrift definitions" of the Parquet
-format (apache/parquet-format, ``parquet.thrift``). Arrow does not tell it, so the few fields that
-are needed are read here, in Thrift's compact protocol.
+A page is unpacked whole, so a few kilobytes that are compressed well can take gigabytes of memory.
+Only each page's own header has the unpacked size; see "Thrift definitions" of the Parquet format
+(apache/parquet-format, ``parquet.thrift``). Arrow does not expose it, so the few fields that are
+needed are read here, in Thrift's compact protocol.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO
 
 MAX_PAGE_BYTES = 256 << 20
-"""Writers aim at 1 MiB. A page of 1,024 long documents, which some write at least, stays below."""
+"""Writers aim at 1 MiB. A page of 1,024 long documents, the least that some write, is smaller."""
 
 _TAIL = struct.Struct("<I4s")
 _MAGIC = b"PAR1"
 _HEADER_BYTES = (1 << 14, 1 << 24)
-"""Read for a page's header: nearly always enough, and the most; statistics may hold a value."""
+"""Bytes to read for a page's header: nearly always enough, and the maximum, as its statistics may
+hold a value."""
 _MAX_DEPTH = 32
 
 # The compact protocol's types.
@@ -40,11 +41,11 @@ class PageError(ValueError):
 
 
 def largest_page(file: BinaryIO, columns: Collection[str]) -> int:
-    """Return the bytes of the largest page of some columns when it is unpacked; 0: there is none.
+    """Return the unpacked bytes of the largest page of some columns; 0 if there is none.
 
-    Reads the directory at the file's end, and each page's header. The place in the file is kept.
+    Reads the directory at the file's end, and each page's header. The file's position is restored.
 
-    :param columns: names at the top of the schema.
+    :param columns: names at the top level of the schema.
     :raises PageError: the file is damaged.
     :raises OSError: it cannot be read.
     """
@@ -107,7 +108,7 @@ class _Reader:
     """Reads structs of the compact protocol, as dictionaries by field number.
 
     :raises IndexError: the bytes end before the struct does.
-    :raises PageError: they are none.
+    :raises PageError: they are no such struct.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -123,11 +124,11 @@ class _Reader:
         return fields
 
     def _value(self, kind: int, depth: int) -> Any:
-        """Return what stands in a field; its type is the value where it is true or false."""
+        """Return the value of a field; the value of a Boolean is its type."""
         return kind == _TRUE if kind in (_TRUE, _FALSE) else self._item(kind, depth)
 
     def _item(self, kind: int, depth: int) -> Any:
-        """Return what stands in a list, or in a field that is neither true nor false."""
+        """Return an item of a list, or the value of a field that is not a Boolean."""
         if depth > _MAX_DEPTH:
             raise PageError("its directory is nested too deeply")
         readers: dict[int, Callable[[], Any]] = {
@@ -149,7 +150,7 @@ class _Reader:
         return [self._item(head & 0x0F, depth) for _ in range(count)]
 
     def _map(self, depth: int) -> None:
-        """Pass over a map: no field that is read here is one."""
+        """Skip a map: no field that is needed here is one."""
         count = self._varint()
         kinds = self._byte() if count else 0
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Whether enough of some input files can be read."""
+"""Checks whether enough of some input files can be read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tally(BaseModel):
 
     @property
     def lost_bytes(self) -> int:
-        """Return how many bytes cannot be used, at least: of files given up, of endless documents.
+        """Return at least how many bytes are lost, in rejected files and in endless documents.
 
         An endless document is one in the count of documents, and may be nearly all of the text.
         """
@@ -42,8 +42,8 @@ class Tally(BaseModel):
 def check_readable(tallies: Sequence[Tally], max_bad_fraction: float) -> None:
     """Refuse a partition of which too much is unreadable.
 
-    Two shares are looked at: of the documents, and, as a file that is given up whole or a document
-    without an end has no honest count of documents, of the bytes.
+    Two shares are checked: of the documents, and of the bytes, because a rejected file or an
+    endless document has no meaningful count of documents.
 
     :raises BadDataError: one of them is above ``corpus.max_bad_fraction``.
     """

@@ -1,4 +1,4 @@
-"""Text files as blocks or lines of bytes; binary files and endless lines are found."""
+"""Reads text files as blocks or lines of bytes, and detects binary files and endless lines."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class HashingStream:
         self._digest = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to so many bytes; none at the end."""
+        """Return up to ``size`` bytes; none at the end."""
         data = self._stream.read(size)
         self._digest.update(data)
         return data
@@ -119,9 +119,9 @@ def _line(data: bytes, size: int, offset: int, number: int) -> Line:
 
 
 def refuse_binary(head: bytes) -> None:
-    """Check how a file begins.
+    """Check that a file begins as text does.
 
-    :raises RejectedFileError: that is not how text begins.
+    :raises RejectedFileError: it does not.
     """
     if head.startswith(PARQUET):
         raise RejectedFileError(
@@ -146,7 +146,7 @@ def refuse_binary(head: bytes) -> None:
 
 
 class InputChangedError(RuntimeError):
-    """An input file was written to while it was read; running again may help."""
+    """An input file was written to while it was read; a retry may help."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(
@@ -163,7 +163,7 @@ class MeteredStream(HashingStream):
         self.bytes_read = 0
 
     def read(self, size: int = -1) -> bytes:
-        """Return up to so many bytes; none at the end."""
+        """Return up to ``size`` bytes; none at the end."""
         data = super().read(size)
         self.bytes_read += len(data)
         return data

@@ -1,8 +1,8 @@
-"""Documents of TFRecord files that another program made for BERT: rows of tokens, masked or not.
+"""Reads documents of TFRecord files that another program made for BERT: rows, masked or not.
 
-Each record is a ``tf.train.Example`` as google-research/bert and tf-models write it. What was
-masked is put back, so a document is the tokens of a row, and copies of a row with other masks are
-copies of a document.
+Each record is a ``tf.train.Example`` as google-research/bert and tf-models write it. Masked tokens
+are restored, so a document is the tokens of a row, and copies of a row with other masks are copies
+of a document.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Features = dict[str, npt.NDArray[Any]]
 
 
 class RowTokens(NamedTuple):
-    """The tokens of a document that came as a row.
+    """The tokens of a document that was read from a row.
 
-    ``pieces``: text without special tokens, int32 each, between which [SEP] stood. ``frame``: ids
-    of the first and last token of the row. ``shown``: what stood where one was to be predicted.
+    ``pieces``: the text without special tokens, cut at [SEP], int32 each. ``frame``: ids of the
+    first and last token of the row. ``shown``: the row's tokens at the positions to predict.
     """
 
     pieces: list[Ids]
@@ -44,12 +44,12 @@ class RowTokens(NamedTuple):
 
     @property
     def sha256(self) -> bytes:
-        """Hash of the tokens, without where they are cut."""
+        """Hash of the tokens, wherever they are cut."""
         return hashlib.sha256(np.concatenate(self.pieces).astype("<i4").tobytes()).digest()
 
     @property
     def texts(self) -> list[str]:
-        """The pieces as words, one for each token: what tells similar documents apart."""
+        """The pieces as words, one for each token, by which similar documents are found."""
         return [" ".join(map(str, piece.tolist())) for piece in self.pieces]
 
 
@@ -109,7 +109,7 @@ def _documents(features: Features) -> Iterator[RowTokens]:
 
 
 def _unmask(ids: npt.NDArray[np.int64], features: Features) -> npt.NDArray[np.int64]:
-    """Put masked tokens back into a row; return what stood there."""
+    """Restore the masked tokens of a row; return the tokens that were in their places."""
     if "masked_lm_ids" not in features:
         return ids[:0]
     labels = _integers(features, "masked_lm_ids")
@@ -145,7 +145,7 @@ def _features(record: bytes) -> Features:
 
     The wire format is that of :mod:`corpus.rows.examples`, in any order, packed or not.
 
-    :raises ValueError: it is none.
+    :raises ValueError: it is no such message.
     """
     found: Features = {}
     for _, features in _fields(record, {1}):
@@ -174,7 +174,7 @@ def _numbers(kind: int, values: bytes) -> npt.NDArray[Any]:
 
 
 def _fields(data: bytes, wanted: set[int]) -> Iterator[tuple[int, bytes]]:
-    """Yield the fields of a message that are wanted; a number's are the bytes it has there."""
+    """Yield the wanted fields of a message; a number is yielded as its encoded bytes."""
     place = 0
     while place < len(data):
         key, place = _varint(data, place)

@@ -1,4 +1,4 @@
-"""The documents of one shard that can be used, with a count of everything that is not."""
+"""Reads the usable documents of one shard, and counts all others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is trained on or held out as a whole: the document, its group or its file.
+"""The units that are trained on or held out as a whole: documents, groups or files.
 
-Each unit has a draw, a number of 64 bits that follows from its content alone, and is held out if
-:func:`corpus.text.content.is_held_out` says so of that number.
+Each unit has a draw, a number of 64 bits that depends on its content alone, and is held out if
+:func:`corpus.text.content.is_held_out` is true of that number.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pipeline_store.formats import SplitUnit
 TRAIN, HELD_OUT = 1, 2
 """Sides as bits, so that sides of several manifests can be added up."""
 HASH_BYTES = 16
-"""Bytes of a content's SHA-256 by which a document is known."""
+"""Bytes of a content's SHA-256 that identify a document."""
 LEAST_FILES = 20
-"""Fewer files of several documents are no units: one of them held out or not would be too much."""
+"""Fewer files of several documents are not used as units: each is too large a part of the text."""
 _DRAW_BYTES = 8
 
 
@@ -45,7 +45,7 @@ def file_draw(hashes: bytes) -> int:
     """Return the draw of a file.
 
     :param hashes: the first ``HASH_BYTES`` of the hashes of its usable documents, in order. So the
-        draw depends neither on its name nor on its compression or line ends.
+        draw depends neither on the file's name nor on its compression or line ends.
     """
     return _draw(hashes)
 
@@ -55,7 +55,7 @@ def _draw(data: bytes) -> int:
 
 
 def unit_of_new_lineage(corpus: CorpusConfig, files: Iterable[FileOfDocuments]) -> SplitUnit:
-    """Return what a lineage is split by whose first partition consists of these files."""
+    """Return the split unit of a lineage whose first partition consists of these files."""
     if corpus.split_by != "auto":
         return corpus.split_by
     if corpus.duplicates == "keep":
@@ -79,7 +79,7 @@ def held_out_files(
 ) -> npt.NDArray[np.bool_]:
     """Return which files of a partition are held out.
 
-    Where none would be, that with the smallest draw is, unless it is the only one or its side is
+    If none would be, the one with the smallest draw is, unless it is the only one or its side is
     known.
 
     :param draws: shape [F].

@@ -1,4 +1,4 @@
-"""Records of CSV and TSV files (RFC 4180); their documents: one column, a document a record."""
+"""Reads records of CSV and TSV files (RFC 4180), and documents: one column, one per record."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE, Line, read_lines
 from pipeline_config.unquoted import fault
 
 MAX_RECORD_BYTES = MAX_LINE_BYTES
-# The module's own limit of a field is 128 KiB, and one for the whole process.
+# The module's default limit of a field is 128 KiB; the limit holds for the whole process.
 csv.field_size_limit(2 * MAX_RECORD_BYTES)
 
 
 class TableRow(NamedTuple):
-    """A record: the values of the columns that were asked for, in their order, and its place.
+    """A record: the values of the wanted columns, in their order, and its place.
 
     ``offset`` counts bytes of the uncompressed file from 0, ``line`` lines from 1.
     """
@@ -37,7 +37,7 @@ def table_documents(stream: BinaryIO, delimiter: str, text_column: str) -> Itera
 
 
 def called(text_field: str) -> str:
-    """Return what messages call the field or column that holds a corpus's text."""
+    """Return the name in messages of the field or column that holds a corpus's text."""
     return f"{text_field!r} (corpus.text_field)"
 
 
@@ -54,8 +54,8 @@ def table_rows(
 
     :param wanted: the names of the columns by what messages call them.
     :param columns: names of all columns of a file that has no header line.
-    :param quotechar: what fields may be quoted by; empty if quotes are text.
-    :param hint: what else to say where a column is missing.
+    :param quotechar: character that fields may be quoted with; empty if quotes are text.
+    :param hint: added to the message if a column is missing.
     :raises RejectedFileError: it is binary, its compressed data is cut short or damaged, it has no
         such column, or a quote is never closed.
     """
@@ -80,10 +80,10 @@ def table_rows(
 
 
 def find_columns(columns: list[str], wanted: Mapping[str, str], hint: str = "") -> list[int]:
-    """Return the numbers of columns.
+    """Return the indexes of columns.
 
     :param wanted: their names by what messages call them.
-    :raises RejectedFileError: there is none of a name, or more than one.
+    :raises RejectedFileError: no column has one of the names, or several have.
     """
     wrong = [
         f"{'no' if name not in columns else f'{columns.count(name)} times the'} column {shown}"
@@ -92,13 +92,13 @@ def find_columns(columns: list[str], wanted: Mapping[str, str], hint: str = "") 
     ]
     if not wrong:
         return [columns.index(name) for name in wanted.values()]
-    # Not which there are: the first line of any file would show.
+    # The names that exist are not listed: they would reveal the first line of any file.
     detail = f"{', '.join(wrong)}; the file has {len(columns)} column(s)"
     raise RejectedFileError(DropReason.MISSING_COLUMN, f"{detail}; {hint}" if hint else detail)
 
 
 class _RecordLines:
-    """Hands lines to a CSV reader and remembers where the record begins that they belong to."""
+    """Passes lines to a CSV reader and remembers where their record begins."""
 
     def __init__(self, lines: Iterator[Line]) -> None:
         self._lines = lines
@@ -132,7 +132,7 @@ class _RecordLines:
             return data.decode(errors="surrogateescape") + "\n"
 
     def unclosed_quote(self, where: str) -> RejectedFileError:
-        """Return the reason why nothing after the current record can be told apart."""
+        """Return the error that no record after the current one can be told apart."""
         detail = f"the quote that is open in the record of line {self.number} is not closed {where}"
         return RejectedFileError(DropReason.UNCLOSED_QUOTE, detail, self.offset)
 
@@ -152,7 +152,7 @@ class _RecordLines:
             except csv.Error as error:
                 if "unexpected end of data" in str(error):
                     raise self.unclosed_quote("by the end of the file") from error
-                # The message has the delimiter as it is, which of a TSV file nobody would see.
+                # The message has the delimiter as it is, which would be an invisible tab for TSV.
                 detail = str(error).replace("\t", "\\t")
                 raise DocumentError(DropReason.INVALID_CSV, detail) from error
         return row

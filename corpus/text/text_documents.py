@@ -1,4 +1,4 @@
-"""Documents of text files: what is between blank lines, a line, or the whole file."""
+"""Reads documents of text files: the text between blank lines, a line, or the whole file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from corpus.text.reading import MAX_LINE_BYTES, MEBIBYTE, read_text
 
 MAX_DOCUMENT_BYTES = MAX_LINE_BYTES
 _SPACES = b" \t\n\r\x0b\x0c"
-# One class at a time and nothing given back, so that no amount of white space needs memory.
+# Single classes with possessive quantifiers, so that no amount of white space needs memory.
 _GAPS = {
     "blank_line": re.compile(rb"\n[ \t\r\x0b\x0c]*+\n[ \t\n\r\x0b\x0c]*+"),
     "line": re.compile(rb"\n[ \t\n\r\x0b\x0c]*+"),
@@ -101,11 +101,11 @@ class _Splitter:
         self._buffer = instead + self._buffer[end:]
 
     def _forget_useless(self) -> None:
-        """Keep the memory flat: of blank lines and of a document that is too long."""
+        """Discard blank lines and the text of a document that is too long, to bound the memory."""
         if self._too_long is None and _is_too_long(self._buffer):
             self._too_long = self._reject_long(0)
         if self._too_long is not None or self._buffer.isspace():
-            # Of white space at the end one line end is as good as all.
+            # Of the white space at the end, one line end is enough.
             tail = self._buffer[len(self._buffer.rstrip(_SPACES)) :]
             self._forget(len(self._buffer), b"\n" if b"\n" in tail else b"")
 
@@ -114,7 +114,7 @@ class _Splitter:
         return self._reject(DropReason.TOO_LONG, limit, begin)
 
     def _reject(self, reason: DropReason, detail: str, begin: int) -> Rejected:
-        # Of white space before it more or less was forgotten, depending on blocks.
+        # How much of the white space before it was discarded depends on the blocks.
         first = _NO_SPACE.search(self._buffer, begin)
         begin = first.start() if first else begin
         line = self._line + self._buffer.count(b"\n", 0, begin)

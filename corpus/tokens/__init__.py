@@ -1,1 +1,1 @@
-"""Vocabularies of both kinds, and text to their ids."""
+"""Vocabularies of all kinds, and the tokenizers that turn text into their ids."""

@@ -1,7 +1,7 @@
-"""Byte-level BPE as RoBERTa has it, by Hugging Face's tokenizers: vocabularies, text to tokens.
+"""Byte-level BPE as in RoBERTa, by Hugging Face's tokenizers: trains vocabularies, tokenizes text.
 
-GPT-2's expression cuts text into words, and no merge reaches over the border of one. Its borders
-are found here in whole arrays; what is between two of them the library tokenizes, once. The
+GPT-2's expression cuts text into words, and no merge crosses the border of a word. The borders are
+found here in whole arrays; the library tokenizes each text between two of them, once. The
 expression (encoder.py of GPT-2): ``'s|'t|'re|'ve|'m|'ll|'d``, ``| ?\\p{L}+| ?\\p{N}+``,
 ``| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+``.
 """
@@ -26,7 +26,7 @@ from corpus.tokens.word_split import KEY_BYTES, Words
 
 # Classes of bytes; all bytes of a character have that of the character.
 _SPACE, _LETTER, _NUMBER, _OTHER, _APOSTROPHE, _BETWEEN, _UNKNOWN = range(7)
-# Bytes that no text has in UTF-8: what stands between pieces, and in the place of a NUL, which the
+# Bytes that no text has in UTF-8: the separator of pieces, and the substitute for a NUL, which the
 # table of words would take for the end of a word.
 _SEPARATOR, _NUL = 0xFE, 0xFF
 _LEADS = range(0xC0, 0xF8)
@@ -34,7 +34,7 @@ _CHARACTERS = 0x110000
 
 
 def bpe_pipeline(vocabulary: Vocabulary) -> Tokenizer:
-    """Return the library's whole tokenizer, which :class:`BpeRules` must be equal to."""
+    """Return the library's whole tokenizer, whose results :class:`BpeRules` must equal."""
     tokenizer = Tokenizer(BPE(ids_of(vocabulary), merges_of(vocabulary)))
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.encode_special_tokens = True
@@ -44,15 +44,15 @@ def bpe_pipeline(vocabulary: Vocabulary) -> Tokenizer:
 class BpeRules:
     """Cuts text before white space, and between letters, numbers and other characters.
 
-    The expression has a border there whatever stands around, but between an apostrophe and a
-    letter, where it depends on what comes before. All white space before a word is left with it.
+    The expression has a border there in any context, except between an apostrophe and a letter,
+    where it depends on the text before. All white space before a word stays with it.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         pipeline = bpe_pipeline(vocabulary)
         self._encode = pipeline.encode
         self._split = pipeline.pre_tokenizer.pre_tokenize_str
-        # Characters are classified when they are met first.
+        # Characters are classified when they first occur.
         self._classes = np.full(_CHARACTERS, _UNKNOWN, np.uint8)
         ascii_classes = [self._class_of(chr(code)) for code in range(128)]
         others = [_UNKNOWN] * 128
@@ -79,7 +79,7 @@ class BpeRules:
         return Words(text + bytes(KEY_BYTES), starts, lengths, np.searchsorted(starts, ends))
 
     def tokenize(self, word: bytes) -> WordTokens:
-        """Return the tokens of what lies between two borders."""
+        """Return the tokens of the text between two borders."""
         text = word.replace(bytes([_NUL]), b"\0").decode()
         ids = self._encode(text, add_special_tokens=False).ids
         letters = text.removeprefix(" ")
@@ -106,7 +106,7 @@ class BpeRules:
         return classes
 
     def _class_of(self, character: str) -> int:
-        """Ask the library which characters one forms a word with."""
+        """Return a character's class, by the characters that the library joins it with."""
         if character == "'":
             return _APOSTROPHE
         for kind, neighbor in {_LETTER: "a", _NUMBER: "1", _OTHER: "!"}.items():
@@ -116,9 +116,7 @@ class BpeRules:
 
 
 def _borders() -> npt.NDArray[np.bool_]:
-    """Return whether there is a border between two classes, by eight times the first plus the
-    second.
-    """
+    """Return whether two classes have a border, at 8 times the first plus the second."""
     found = np.zeros((8, 8), np.bool_)
     for before in range(_UNKNOWN):
         for here in range(_UNKNOWN):
@@ -145,7 +143,7 @@ def train_bpe(pieces: Iterable[str], *, size: int) -> Vocabulary:
     """Return a vocabulary of at most ``size`` tokens; equal text gives an equal one.
 
     Special tokens have RoBERTa's ids: ``<mask>`` is the last token, the others are the first.
-    The 256 bytes follow, so that every text has tokens, and then what is merged.
+    The 256 bytes follow, so that every text has tokens, and then the merged tokens.
     """
     pipeline = Tokenizer(BPE())
     pipeline.pre_tokenizer = ByteLevel(add_prefix_space=False)

@@ -1,7 +1,7 @@
 """Reads and writes vocabularies of byte-level BPE as RoBERTa has them, without the library.
 
-They come as a ``tokenizer.json`` of Hugging Face's tokenizers, or as ``vocab.json`` with
-``merges.txt`` beside it (GPT-2, RoBERTa). A lineage keeps a ``tokenizer.json`` of fixed form, so
+They are read from a ``tokenizer.json`` of Hugging Face's tokenizers, or from a ``vocab.json`` with
+``merges.txt`` next to it (GPT-2, RoBERTa). A lineage keeps a ``tokenizer.json`` of fixed form, so
 that equal vocabularies are equal bytes.
 """
 
@@ -28,15 +28,15 @@ _BYTES = {character: byte for byte, character in enumerate(CHARACTERS)}
 
 
 def text_of(tokens: Iterable[str]) -> str:
-    """Return the text of tokens; what is no whole character of UTF-8 is U+FFFD.
+    """Return the text of tokens; bytes that are no whole character of UTF-8 become U+FFFD.
 
-    :raises KeyError: a token is none of byte-level BPE, such as a special one.
+    :raises KeyError: a token is not of byte-level BPE, such as a special one.
     """
     return bytes([_BYTES[sign] for sign in "".join(tokens)]).decode(errors="replace")
 
 
 ROBERTA_NAMES = {CLS: "<s>", PAD: "<pad>", SEP: "</s>", UNK: "<unk>", MASK: "<mask>"}
-"""What RoBERTa calls BERT's special tokens, in order of id; ``<mask>`` is the last of all."""
+"""RoBERTa's names of BERT's special tokens, in order of id; ``<mask>`` is the last of all."""
 _OUR_NAMES = {theirs: ours for ours, theirs in ROBERTA_NAMES.items()}
 
 Merge = tuple[str, str]
@@ -45,7 +45,7 @@ Merge = tuple[str, str]
 def parse_tokenizer_json(data: bytes) -> Vocabulary:
     """Return the vocabulary of a ``tokenizer.json``; special tokens get BERT's names.
 
-    :raises ValueError: it is none of byte-level BPE, or makes other tokens than RoBERTa's.
+    :raises ValueError: it is not of byte-level BPE, or makes other tokens than RoBERTa's.
     """
     try:
         content = json.loads(data)
@@ -63,7 +63,7 @@ def parse_tokenizer_json(data: bytes) -> Vocabulary:
 
 
 def parse_vocab_json(vocab: bytes, merges: bytes) -> Vocabulary:
-    """Return the vocabulary of a ``vocab.json`` and its ``merges.txt``, as above."""
+    """Return the vocabulary of ``vocab.json`` and ``merges.txt``; special ones get BERT's names."""
     try:
         ids = dict(json.loads(vocab))
         lines = merges.decode().split("\n")
@@ -97,12 +97,12 @@ def _model(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def _odd(content: Mapping[str, Any], model: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what of a ``tokenizer.json`` changes tokens."""
+    """Yield the parts of a ``tokenizer.json`` that change its tokens."""
     for name in ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "byte_fallback"):
         if model.get(name):
             yield name
     normalizer = content.get("normalizer")
-    # The data job composes characters by itself, where corpus.unicode_normalization says so.
+    # The data job composes characters itself, if corpus.unicode_normalization says so.
     if normalizer is not None and normalizer != {"type": "NFC"}:
         yield "normalizer"
     if not _is_own_split(content.get("pre_tokenizer")):

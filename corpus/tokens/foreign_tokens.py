@@ -1,4 +1,4 @@
-"""Whether rows that another program has made hold tokens of a vocabulary."""
+"""Checks whether rows that another program has made hold tokens of a vocabulary."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy.typing as npt
 from corpus.text.record_documents import RowTokens
 from corpus.tokens.vocabulary import CLS, MASK, SEP, Vocabulary
 
-# What is said of few tokens may be chance.
+# Findings on fewer tokens may be chance.
 _LEAST_TOKENS = 1000
 _LEAST_PREDICTIONS = 100
 _UNUSED = re.compile(r"\[unused\d+\]")
-# In text of the vocabulary itself they are hardly any. In bert-base-uncased the full stops and
-# commas of bert-base-cased alone, which are places without a word there, are a tenth.
+# Text of the vocabulary itself has hardly any. With bert-base-uncased, the periods and commas of
+# bert-base-cased alone, whose ids are unused places there, are a tenth.
 _MOST_IMPOSSIBLE = 0.01
 
 
 class ForeignTokens:
     """Compares rows with a vocabulary.
 
-    Ids say nothing of a casing, so tokens are looked for that text never has: places without a
-    word, and pieces that continue a mark of punctuation, which BERT makes a token of its own.
+    Ids do not reveal a casing, so tokens are searched for that text never has: unused places, and
+    pieces that continue a punctuation mark, which BERT makes a token of its own.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -36,7 +36,7 @@ class ForeignTokens:
         self._continues = _flags(token.startswith("##") for token in tokens)
 
     def why_not(self, rows: Sequence[RowTokens]) -> str | None:
-        """Return why rows were made with another vocabulary; None: nothing says so.
+        """Return why rows were made with another vocabulary; None if nothing indicates it.
 
         :param rows: at least one.
         """

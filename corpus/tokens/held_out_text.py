@@ -1,4 +1,4 @@
-"""Which documents a new lineage will hold out, before it has a vocabulary or any signature."""
+"""Finds the documents that a new lineage will hold out, before it has vocabulary or signatures."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from pipeline_store.formats import Split
 
 
 class HeldOut:
-    """Tells of documents of a lineage's first partition whether they will be held out.
+    """The documents of a lineage's first partition that will be held out.
 
-    Where whole groups or files are, the files are read once for that. A document that stands in
-    units of both sides counts as held out, so that none of its words is known because of it.
+    If whole groups or files are, the files are read once to find out. A document that is in units
+    of both sides counts as held out, so that the vocabulary gets no word because of it.
     """
 
     def __init__(self, inputs: Sequence[str], config: PipelineConfig) -> None:
@@ -85,7 +85,7 @@ def _held_out(inputs: Sequence[str], config: PipelineConfig) -> set[bytes] | Non
 
 
 def _hashes(uri: str, config: PipelineConfig) -> list[tuple[bytes, int]]:
-    """Return of each usable document its hash and the draw of its group, or its own."""
+    """Return the hash of each usable document, and the draw of its group or else its own."""
     found: list[tuple[bytes, int]] = []
     with reading(uri), request_paths.open_stream(uri) as stream:
         contents = read_contents(
@@ -102,6 +102,6 @@ def _hashes(uri: str, config: PipelineConfig) -> list[tuple[bytes, int]]:
                 draw = own if content.group is None else group_draw(content.group)
                 found.append((content.sha256[:HASH_BYTES], draw))
         except RejectedFileError:
-            # Nothing of it is used; whoever reads it for its text says why.
+            # Nothing of it is used; the reader of its text reports why.
             return []
     return found

@@ -1,4 +1,4 @@
-"""The vocabulary of a lineage in the store: read, checked against the settings, or created once."""
+"""Reads a lineage's vocabulary from the store, checks it against the settings, or creates it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def given_vocabulary(config: PipelineConfig, store: StoreLayout) -> Vocabulary |
 
 
 def refuse_other(config: PipelineConfig, store: StoreLayout, found: Vocabulary) -> None:
-    """Refuse a lineage whose vocabulary is not the given one, nor that one with domain words.
+    """Refuse a lineage whose vocabulary is neither the given one nor that with domain words.
 
     :raises UserError: it is another one.
     """
@@ -67,7 +67,7 @@ def refuse_other(config: PipelineConfig, store: StoreLayout, found: Vocabulary) 
 
 
 def find_vocabulary(config: PipelineConfig, lineage: LineageLayout) -> Vocabulary | None:
-    """Return the lineage's vocabulary, or None when it has none yet.
+    """Return the lineage's vocabulary, or None if it has none yet.
 
     :raises UserError: it is damaged, or the configuration does not fit it.
     """
@@ -86,7 +86,7 @@ def find_vocabulary(config: PipelineConfig, lineage: LineageLayout) -> Vocabular
 
 
 def read_committed(info: VocabularyInfo, lineage: LineageLayout) -> Vocabulary:
-    """Read the files that ``vocabulary.json`` speaks of.
+    """Read and verify the files that ``vocabulary.json`` names.
 
     :raises UserError: one is missing, or not what was committed.
     """
@@ -112,12 +112,12 @@ def _defining_file(kind: str, lineage: LineageLayout) -> str:
 
 
 def read_vocabulary(uri: str, *, by_request: bool = False) -> Vocabulary:
-    """Read a ``vocab.txt``, or another kind of vocabulary if the file is called so.
+    """Read a ``vocab.txt``, or another kind of vocabulary if the file's name says so.
 
     A SentencePiece model is called ``*.model``, byte-level BPE ``tokenizer.json``, or
-    ``vocab.json`` with ``merges.txt`` beside it.
+    ``vocab.json`` with ``merges.txt`` next to it.
 
-    :param by_request: whether a request has named it, and may so only name what it may read.
+    :param by_request: whether a request names it, so that it must be a file that requests may read.
     :raises UserError: there is none, or it is not what its name says.
     """
 
@@ -140,7 +140,7 @@ def read_vocabulary(uri: str, *, by_request: bool = False) -> Vocabulary:
     except UnicodeDecodeError as error:
         raise UserError(f"vocabulary {uri} is not UTF-8 text: {fault(error)}.") from None
     except ValueError as error:
-        # Our own parsers', which quote nothing.
+        # Errors of our own parsers, which quote nothing.
         raise UserError(f"vocabulary {uri} {error}.") from error
 
 
@@ -185,7 +185,7 @@ def create_vocabulary(
     leave files that do not belong together.
 
     :param source: where the vocabulary comes from, for ``vocabulary.json``.
-    :param given: the vocabulary that it was made of, by adding domain words.
+    :param given: the vocabulary that it was made from by adding domain words.
     :raises UserError: a file that another writer left does not fit.
     """
     stored = _store(vocabulary, config, lineage)
@@ -207,7 +207,7 @@ def create_vocabulary(
 
 
 def _store(vocabulary: Vocabulary, config: PipelineConfig, lineage: LineageLayout) -> Vocabulary:
-    """Write the vocabulary's files; return what is in them then."""
+    """Write the vocabulary's files unless they exist; return the stored vocabulary."""
     uri = _defining_file(vocabulary.kind, lineage)
     for other in {lineage.sentencepiece_model, lineage.bpe_tokenizer} - {uri}:
         if uris.exists(other):
@@ -216,7 +216,7 @@ def _store(vocabulary: Vocabulary, config: PipelineConfig, lineage: LineageLayou
     if not uris.create_if_absent(uri, data):
         vocabulary = read_vocabulary(uri)
         refuse_unfit(vocabulary, config, uri)
-    # Of other kinds than wordpiece, the readable list of tokens is still to be written.
+    # For kinds other than wordpiece, the readable list of tokens is still to be written.
     tokens = vocabulary.to_bytes()
     uris.create_if_absent(lineage.vocabulary, tokens)
     if uris.read(lineage.vocabulary) != tokens:

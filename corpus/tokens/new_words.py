@@ -1,4 +1,4 @@
-"""Words that a vocabulary does not have whole: counts of them, and the frequent ones of a text."""
+"""Counts words that a vocabulary does not have whole, and finds the frequent ones of a text."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What is kept between blocks of text: far more than anybody will read, and a megabyte.
+# Words kept between blocks of text: far more than anybody will read, and a megabyte.
 _KEPT = 10_000
-# Rarer words are not seen often enough for their row of the embedding to become any good.
+# Rarer words are not seen often enough to train their row of the embedding well.
 MIN_COUNT = 20
 _PIECES_AT_ONCE = 256
 # Words remembered between blocks of this many pieces; rarer ones cannot be among the first anyway.
@@ -25,7 +25,7 @@ _PIECES_PER_BLOCK = 64 * _PIECES_AT_ONCE
 class NewWords:
     """Counts words; the result does not depend on how the text was cut for the tokenizer.
 
-    :param kept: words that remain when it is pruned.
+    :param kept: number of words that remain after pruning.
     """
 
     def __init__(self, kept: int = _KEPT) -> None:
@@ -33,14 +33,14 @@ class NewWords:
         self._counts: dict[str, int] = {}
 
     def add(self, counts: Iterable[tuple[str, int]]) -> None:
-        """Count occurrences: pairs of words, with spaces between them, and a number."""
+        """Add counts, which are pairs of space-separated words and their number."""
         sums = self._counts
         for words, count in counts:
             for word in words.split(" "):
                 sums[word] = sums.get(word, 0) + count
 
     def prune(self) -> None:
-        """Forget rare words. Called at the ends of blocks that follow from the text alone."""
+        """Forget rare words. Called at the ends of blocks, which depend on the text alone."""
         if len(self._counts) > self._kept:
             self._counts = self.top(self._kept)
 
@@ -53,8 +53,8 @@ class NewWords:
 def find_domain_words(pieces: Iterable[str], tokenizer: Tokenizer, count: int) -> list[str]:
     """Return the most frequent words that the tokenizer splits or does not know.
 
-    Only words of letters are taken, that occur at least :data:`MIN_COUNT` times. Of words that
-    occur equally often, those that sort first are.
+    Only words of letters that occur at least :data:`MIN_COUNT` times are taken. Of words that occur
+    equally often, those that sort first are taken.
     """
     words = NewWords(kept=_KEPT_WORDS)
     for number, batch in enumerate(_batches(pieces), 1):
@@ -68,7 +68,7 @@ def find_domain_words(pieces: Iterable[str], tokenizer: Tokenizer, count: int) -
     }
     found = list(islice(frequent, count))
     if found:
-        # Not which: they are words of the corpus. The lineage's vocabulary.json lists them.
+        # Words of the corpus are not logged. The lineage's vocabulary.json lists them.
         logger.info("%d domain words, the most frequent %d times", len(found), frequent[found[0]])
     if len(found) < count:
         logger.warning(

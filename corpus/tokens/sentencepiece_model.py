@@ -1,7 +1,7 @@
 """Reads the vocabulary of a SentencePiece ``.model``, without the library.
 
 The file is a protocol buffer (``ModelProto`` of sentencepiece_model.proto). The library's Python
-classes for it want a newer protobuf than Beam has, and checks before a run should not need the
+classes for it need a newer protobuf than Beam has, and checks before a run should not need the
 library at all; so the few fields of interest are read here.
 """
 
@@ -15,7 +15,7 @@ from corpus.tokens.vocabulary import CLS, PAD, SEP, SPECIAL_TOKENS, UNK, Vocabul
 from pipeline_config.row_shapes import SENTINELS
 
 SPACE = "\u2581"
-"""How a space before a word is written in a piece."""
+"""The character that stands for a space before a word in a piece."""
 
 # Wire types: how the value of a field is written.
 _VARINT, _BYTES = 0, 2
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 def read_pieces(data: bytes) -> list[Piece]:
     """Return the pieces of a ``.model`` in order of id.
 
-    :raises ValueError: it is none.
+    :raises ValueError: it is no such file.
     """
     try:
         fields = list(_fields(data))
@@ -61,8 +61,8 @@ def read_pieces(data: bytes) -> list[Piece]:
 def parse_sentencepiece(data: bytes) -> Vocabulary:
     """Return the vocabulary of a ``.model``; padding and unknown get BERT's names, whatever theirs.
 
-    That of a T5, which ends texts with token 1, gets its sentinels behind its pieces, the last one
-    first, unless it has them, as in the library transformers. ``</s>`` is its ``[SEP]``.
+    The vocabulary of a T5, which ends texts with token 1, gets its sentinels after its pieces, the
+    last one first, unless it has them, as in the library transformers. ``</s>`` is its ``[SEP]``.
 
     :raises ValueError: it is no model, or a special token in a text would not be text.
     """
@@ -100,7 +100,7 @@ def _piece(data: bytes) -> Piece:
 
 
 _END = "</s>"
-# What the vocabulary of every T5 begins with.
+# The first pieces of the vocabulary of every T5.
 _OF_T5 = (Piece("<pad>", PieceType.CONTROL), Piece(_END, PieceType.CONTROL))
 _T5_PIECES = len(_OF_T5)
 
@@ -112,7 +112,7 @@ class _Field(NamedTuple):
 
 
 def _fields(message: bytes) -> Iterator[_Field]:
-    """Yield the fields of a protocol buffer message; a number or bytes, the other is empty."""
+    """Yield the fields of a protocol buffer message; each has a value or data, not both."""
     place = 0
     while place < len(message):
         tag, place = _varint(message, place)

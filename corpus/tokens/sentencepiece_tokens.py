@@ -1,4 +1,4 @@
-"""SentencePiece (unigram, arXiv 1804.10959) by Google's library: vocabularies, text to ids."""
+"""SentencePiece (unigram, arXiv 1804.10959) by Google's library: trains vocabularies, tokenizes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def lower_case(text: str) -> str:
 class SentencePieceTokenizer:
     """Tokenizes by the library, each piece of text whole.
 
-    A memory for words, as WordPiece has one, would double the speed but not give quite the same:
-    where two ways to cut a word score the same, which one is taken depends on what comes before.
+    A cache of words, as WordPiece has, would double the speed but not give quite the same tokens:
+    if two ways to cut a word have the same score, the choice depends on the text before.
     """
 
     between = ""
@@ -61,11 +61,11 @@ class SentencePieceTokenizer:
 
 logger = logging.getLogger(__name__)
 
-# The library holds all it is trained on in memory. So it is given different words with their
+# The library holds all its training text in memory. So it is given distinct words with their
 # counts, which mean the same to it, and no new ones after this many characters of them.
 _MAX_CHARACTERS = 64_000_000
-# Bytes. Without spaces a word is a whole piece of text, so the library's own 4192 would leave most
-# of it out.
+# Bytes. Without spaces a word is a whole piece of text, so the library's default of 4192 would
+# leave most of it out.
 _MAX_WORD_BYTES = 40_000
 # Rarer characters become [UNK].
 _MAX_ALPHABET_SHARE = 0.25
@@ -96,7 +96,7 @@ def train_sentencepiece(
 
     Special tokens are control symbols, which no text becomes.
 
-    :param for_t5: with its special tokens and, within the size, sentinels.
+    :param for_t5: with T5's special tokens and, within the size, sentinels.
     :raises UntrainableTextError: the text is empty, or has too many different characters.
     """
     counts = _count_words(pieces, do_lower_case)

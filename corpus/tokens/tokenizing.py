@@ -1,4 +1,4 @@
-"""Text to the ids of a vocabulary: the tokenizers of all kinds, with a memory for words."""
+"""Tokenizers that turn text into the ids of a vocabulary of any kind, with a cache of words."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Lengths = npt.NDArray[np.int64]
 class Tokenizer(Protocol):
     """Turns text into ids.
 
-    :ivar between: what a document's pieces have to have between them, as they would be joined:
-        nothing, or the space that is part of byte-level BPE's tokens.
+    :ivar between: the separator that a document's pieces need between them: empty, or the space
+        that is part of byte-level BPE's tokens.
     """
 
     between: str
@@ -44,7 +44,7 @@ class Tokenizer(Protocol):
 class WordRules(Protocol):
     """A kind of vocabulary, seen word by word.
 
-    A piece's tokens must be those of its words one after the other, whatever stands around them.
+    A piece's tokens must be those of its words one after the other, in any context.
     """
 
     def split(self, pieces: Sequence[str]) -> Words:
@@ -57,9 +57,9 @@ class WordRules(Protocol):
 
 
 class WordTokenizer:
-    """Tokenizes word by word; each different word only once, as long as it is remembered.
+    """Tokenizes word by word; each distinct word only once, as long as it is cached.
 
-    Not to be used by two threads at once: they would change its memory under each other.
+    Not to be used by two threads at once: they would change its cache under each other.
 
     :param between: see :class:`Tokenizer`.
     """
@@ -88,10 +88,10 @@ class WordTokenizer:
 
 
 def make_tokenizer(vocabulary: Vocabulary, do_lower_case: bool) -> Tokenizer:
-    """Return the tokenizer of a vocabulary, whichever kind it is.
+    """Return the tokenizer of a vocabulary of any kind.
 
-    Special tokens are added by whoever builds rows. In the text, ``[MASK]`` is four characters and
-    a word like any other.
+    It adds no special tokens; the code that builds rows does. In the text, ``[MASK]`` is ordinary
+    characters.
 
     :param do_lower_case: byte-level BPE takes text as it is.
     """

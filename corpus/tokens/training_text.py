@@ -24,10 +24,10 @@ _SECONDS_BETWEEN_REPORTS = 10.0
 class TrainingText:
     """Iterates over the text of the training side, reading the files anew each time.
 
-    Held-out documents are left out, so that no word is in the vocabulary because of them. How far
-    it got is logged.
+    Held-out documents are left out, so that no word is in the vocabulary because of them. Progress
+    is logged.
 
-    :raises BadDataError: at the end of an iteration, when more than ``corpus.max_bad_fraction`` of
+    :raises BadDataError: at the end of an iteration, if more than ``corpus.max_bad_fraction`` of
         the input was unreadable or there was no training document. A vocabulary is frozen, so
         garbage must not get into it.
     """

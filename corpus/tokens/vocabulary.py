@@ -1,4 +1,4 @@
-"""What a vocabulary has to be, of any kind. Light: checks before a run import it."""
+"""Defines and checks vocabularies of any kind. Light: checks before a run import it."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNK, CLS, SEP, MASK)
 # T5's rows begin with text, and it has sentinels instead of a mask.
 T5_SPECIAL_TOKENS = (PAD, SEP, UNK)
-# In RoBERTa, where positions are counted from it, too.
+# The padding token's id in RoBERTa, where positions are counted from it, too.
 BPE_PAD_ID = 1
 _RESERVED = re.compile(r"\[(?:PAD|UNK|CLS|SEP|MASK|unused\d+)\]")
 # A vocabulary is cased if a fair share of the tokens that could have capitals has; an uncased one
-# has none. With fewer such tokens than the minimum (Chinese, say) the share tells nothing.
+# has none. With fewer such tokens than the minimum (as in Chinese) the share says nothing.
 _MIN_TOKENS_WITH_CASE = 100
 _CASED_SHARE = 0.02
 
@@ -35,7 +35,7 @@ class Vocabulary:
     :param tokens: the lines of ``vocab.txt``; special ones have BERT's names in every kind.
     :param kind: how text becomes tokens.
     :param model: the file that the tokens are read from: a SentencePiece ``.model``, or the
-        ``tokenizer.json`` of byte-level BPE. None of WordPiece, which the tokens define alone.
+        ``tokenizer.json`` of byte-level BPE. None for WordPiece, which the tokens alone define.
     """
 
     tokens: tuple[str, ...]
@@ -53,7 +53,7 @@ class Vocabulary:
         return [i for i, token in enumerate(self.tokens) if not _RESERVED.fullmatch(token)]
 
     def to_bytes(self) -> bytes:
-        """Return the content of ``vocab.txt``: one token a line."""
+        """Return the content of ``vocab.txt``: one token per line."""
         return "".join(f"{token}\n" for token in self.tokens).encode()
 
     @cached_property
@@ -87,7 +87,7 @@ def check_vocabulary(
     vocab_size: int,
     kind: VocabularyKind = "wordpiece",
 ) -> list[str]:
-    """Return one line for every way in which a vocabulary cannot serve; empty when it can.
+    """Return one line for every reason why a vocabulary is unusable; empty if it is usable.
 
     :param tokens: the lines of ``vocab.txt``.
     :param do_lower_case: ``vocabulary.do_lower_case``.
@@ -103,7 +103,7 @@ def check_vocabulary(
 
 
 def sentinel(number: int) -> str:
-    """Return what T5's vocabularies call a sentinel; that of the first span has number 0."""
+    """Return the name of a sentinel in T5's vocabularies; that of the first span has number 0."""
     return f"<extra_id_{number}>"
 
 
@@ -207,9 +207,9 @@ def with_domain_words(vocabulary: Vocabulary, words: Iterable[str]) -> Vocabular
 
 
 def domain_words(given: Vocabulary, own: Vocabulary) -> list[str] | None:
-    """Return the words by which a vocabulary differs from the given one that it was made of.
+    """Return the words by which a vocabulary differs from the given one that it was made from.
 
-    :returns: None if it was not: something else than an unused place differs.
+    :returns: None if it was not made from it, because more than unused places differ.
     """
     if given.kind != own.kind or len(given.tokens) != len(own.tokens):
         return None
@@ -220,5 +220,5 @@ def domain_words(given: Vocabulary, own: Vocabulary) -> list[str] | None:
 
 
 def unused_places(vocabulary: Vocabulary) -> int:
-    """Return how many words a vocabulary can take."""
+    """Return how many words a vocabulary can take in its ``[unused…]`` places."""
     return sum(_UNUSED.fullmatch(token) is not None for token in vocabulary.tokens)

@@ -1,4 +1,4 @@
-"""Remembers the ids of words, and gives those of a whole text at once."""
+"""Caches the ids of words, and returns those of a whole text at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy.typing as npt
 from corpus.tokens.word_split import KEY_BYTES, Words, keys_of
 from corpus.tokens.word_table import Numbers, WordTable
 
-# Bounds the memory, to about 50 MB. When it is full, words that did not come again are forgotten.
+# Bounds the memory to about 50 MB. When the cache is full, words that did not recur are forgotten.
 MAX_WORDS = 200_000
 _SHORT = 8
 
 
 class WordTokens(NamedTuple):
-    """What a word becomes."""
+    """The tokens of a word."""
 
     ids: Sequence[int]
     new_words: str
@@ -26,13 +26,13 @@ class WordTokens(NamedTuple):
 
 
 class WordIds:
-    """A memory of words in front of a slow tokenizer. Equal words get equal ids, full or empty.
+    """A cache of words in front of a slow tokenizer. Equal words get equal ids, cached or not.
 
     Words of up to 8 bytes are one integer, those of up to 32 are four; there is a table for each.
     Longer ones are tokenized wherever they occur.
 
-    :param tokenize: the slow tokenizer; of words as :class:`Words` has them.
-    :param max_words: how many words are remembered, not counting those met at once.
+    :param tokenize: the slow tokenizer, for words as in :class:`Words`.
+    :param max_words: how many words are cached, not counting those of one call.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class WordIds:
         self._kept = 0
 
     def _forget_unused(self) -> None:
-        """Keep the words that were met again since the last time."""
+        """Keep the words that recurred since the last time, at most half of ``max_words``."""
         kept = np.flatnonzero(self._used[: self._kept])
         if len(kept) > self._max_words // 2:
             kept = kept[: self._max_words // 2]
@@ -108,8 +108,8 @@ class WordIds:
         return numbers
 
     def _learn(self, spellings: list[bytes]) -> list[int]:
-        """Tokenize words, remember them and return their numbers."""
-        # Those that are not remembered come last, so that they can be taken off again.
+        """Tokenize words, cache them and return their numbers."""
+        # Words that are not cached come last, so that they can be removed again.
         different = sorted(dict.fromkeys(spellings), key=len)
         first = self._kept
         numbers = dict(zip(different, range(first, first + len(different)), strict=True))
@@ -141,7 +141,7 @@ class WordIds:
         self._is_new = np.concatenate([self._is_new, is_new])
 
     def _take_off_overlong(self) -> None:
-        """Forget the words that no table has."""
+        """Remove the words that are in no table."""
         del self._new_words[self._kept :]
         self._is_new = self._is_new[: self._kept]
         self._ends = self._ends[: self._kept + 1]

@@ -20,7 +20,7 @@ _FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
 
 @dataclass(frozen=True)
 class ByteRules:
-    """How a text is cleaned and cut. Bytes from 128 on, of non-ASCII characters, are no borders.
+    """Rules to clean and cut text. Bytes from 128 on, of non-ASCII characters, are no borders.
 
     :param replace: 256 bytes, what each byte becomes.
     :param delete: bytes that are left out.

@@ -1,7 +1,7 @@
 """An exact hash table from short byte strings to numbers, looked up in whole arrays at once.
 
-A Python dictionary takes 50 to 100 ns a word, because every word has to become an object first.
-Here a word is one or more 64-bit integers cut out of the text where it lies, and all words of a
+A Python dictionary takes 50 to 100 ns per word, because every word has to become an object first.
+Here a word is one or more 64-bit integers that are read in place from the text, and all words of a
 text are looked up by a handful of array operations, at about a tenth of that.
 """
 
@@ -14,8 +14,8 @@ Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int32]
 
 _FIRST_CAPACITY = 1 << 14
-# A word that is not found within so many slots is taken for missing, and not put in: text that was
-# made to collide costs time, but a bounded amount. One word in millions gets so far by chance.
+# A word that is not found within this many slots counts as missing, and is not inserted: text that
+# was made to collide costs time, but a bounded amount. By chance, one word in millions gets so far.
 _MAX_PROBES = 64
 # Odd, without pattern: the golden ratio, then the multipliers of SplitMix64 and of Murmur 3.
 _MULTIPLIERS = np.array(
@@ -71,7 +71,7 @@ class WordTable:
         return numbers
 
     def insert(self, keys: Keys, numbers: Numbers) -> None:
-        """Put in keys that are missing and differ from each other.
+        """Insert keys that are missing and differ from each other.
 
         :param keys: ``[width, n]``.
         :param numbers: ``[n]``, not negative.
@@ -83,7 +83,7 @@ class WordTable:
             here = slots[pending]
             free = self._numbers[here] < 0
             trying, wanted = pending[free], here[free]
-            # Where several want a slot, the last one written has it.
+            # If several want a slot, the last one written gets it.
             self._numbers[wanted] = numbers[trying]
             won = self._numbers[wanted] == numbers[trying]
             self._keys[:, wanted[won]] = keys[:, trying[won]]

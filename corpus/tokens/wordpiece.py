@@ -1,7 +1,7 @@
-"""BERT's way from text to word pieces: Hugging Face's tokenizers, asked word by word.
+"""Tokenizes text with WordPiece as BERT does: by Hugging Face's tokenizers, word by word.
 
-Cleaning, splitting and WordPiece are the library's. What is ours is to know how far a word reaches,
-so that no word needs to be asked for twice; and even that is found by asking the library.
+Cleaning, splitting and WordPiece are the library's. The code here only finds the borders of words,
+so that no word has to be tokenized twice; and even those are found by calling the library.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from corpus.tokens.word_split import (
 
 # Words longer than this are [UNK], as in Hugging Face's BERT tokenizer.
 _MAX_WORD_CHARACTERS = 100
-# Where characters are looked for that always are words of their own, or none: punctuation and
-# spaces of many scripts. Characters elsewhere may be such too, which only costs time.
+# Blocks that are searched for characters that are always words of their own, or part of none:
+# punctuation and spaces of many scripts. Such characters elsewhere only cost time.
 _BLOCKS = [
     range(0xA0, 0xC0),
     range(0x370, 0x700),
@@ -54,7 +54,7 @@ def bert_pipeline(do_lower_case: bool, model: WordPiece) -> Tokenizer:
 
 
 def wordpiece_pipeline(vocabulary: Vocabulary, do_lower_case: bool) -> Tokenizer:
-    """Return the library's whole tokenizer, which :class:`WordPieceRules` must be equal to."""
+    """Return the library's whole tokenizer, whose results :class:`WordPieceRules` must equal."""
     model = WordPiece(vocabulary.ids, unk_token=UNK, max_input_chars_per_word=_MAX_WORD_CHARACTERS)
     return bert_pipeline(do_lower_case, model)
 
@@ -62,8 +62,8 @@ def wordpiece_pipeline(vocabulary: Vocabulary, do_lower_case: bool) -> Tokenizer
 class WordPieceRules:
     """Cuts text between ASCII words and punctuation characters, at ASCII spaces, and nowhere else.
 
-    Cleaning treats each character by itself, but for the order of combining marks, and none of
-    those belongs to an ASCII character; so it never reaches over such a border.
+    Cleaning treats each character by itself, except for the order of combining marks, none of which
+    belongs to an ASCII character; so it never reaches across such a border.
     """
 
     def __init__(self, vocabulary: Vocabulary, do_lower_case: bool) -> None:
@@ -90,7 +90,7 @@ class WordPieceRules:
         return split_words([piece.encode() for piece in pieces], self._bytes)
 
     def _prepare(self, text: str) -> str:
-        """Put spaces around what is a word of its own anyway."""
+        """Put spaces around characters that are words of their own anyway."""
         codes = np.frombuffer(text.encode("utf-32-le"), "<u4")
         # The last code of the table is no character.
         alone = np.flatnonzero(self._borders.take(codes, mode="clip"))
@@ -100,7 +100,7 @@ class WordPieceRules:
         return np.insert(codes, around, ord(" ")).tobytes().decode("utf-32-le")
 
     def tokenize(self, spelling: bytes) -> WordTokens:
-        """Return the pieces of what lies between two borders, usually one word."""
+        """Return the pieces of the text between two borders, usually one word."""
         word = spelling.decode()
         # ASCII is clean and split already.
         if word.isascii():
@@ -124,7 +124,7 @@ class WordPieceRules:
         return self._words(f"a{character}a") == self._words(f"a {character} a")
 
     def _byte_rules(self) -> ByteRules:
-        """Ask the library what it does with each ASCII character."""
+        """Return the rules that follow from what the library does with each ASCII character."""
         cleaned = [self._normalize(chr(code)) for code in range(128)]
         replace = [ord(character or " ") for character in cleaned] + [*range(128, 256)]
         delete = [code for code, character in enumerate(cleaned) if not character]

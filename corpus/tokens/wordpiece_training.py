@@ -48,7 +48,7 @@ def train_wordpiece(pieces: Iterable[str], *, size: int, do_lower_case: bool) ->
 
 
 def _announcing_the_end(pieces: Iterable[str]) -> Iterator[str]:
-    """Say when the library's silent part begins."""
+    """Yield the pieces, then log that the library's silent part begins."""
     yield from pieces
     logger.info("merging pieces of words; this takes seconds to minutes and says nothing")
 

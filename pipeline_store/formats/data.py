@@ -332,7 +332,7 @@ class ShardOutcomes(StoredFile):
     outcomes: list[ShardOutcome]
     duplicate_index: DuplicateIndex | None
     kept_sides: int = Field(
-        description="documents on the side that earlier runs gave them, not their own content"
+        description="documents whose split comes from earlier runs or a similar document"
     )
     split_by: SplitUnit = Field(default="document", exclude_if=lambda unit: unit == "document")
     failures: list[JobFailure]

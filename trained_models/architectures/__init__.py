@@ -1,1 +1,1 @@
-"""What an architecture is where TensorFlow is not needed: a folder each, named as the setting."""
+"""Architectures as far as they need no TensorFlow: a folder each, named as in the setting."""

@@ -1,8 +1,8 @@
-"""What the rest of the code asks of an architecture, but for what needs TensorFlow.
+"""The interface of an architecture to the rest of the code, except for what needs TensorFlow.
 
-``model.architecture`` names a folder beside this file whose ``record.py`` has the answers as
-``ARCHITECTURE``. What needs TensorFlow is in :mod:`training.architectures`, in a folder of the same
-name. Nothing outside these two folders compares the name.
+``model.architecture`` names a folder next to this file whose ``record.py`` implements it as
+``ARCHITECTURE``. The part that needs TensorFlow is in :mod:`training.architectures`, in a folder of
+the same name. Nothing outside these two folders compares the name.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from trained_models.weight_names import Part, Weight
 
 @dataclass(frozen=True)
 class HuggingFaceForm:
-    """How the library transformers stores a model of an architecture.
+    """The form in which the library transformers stores a model of an architecture.
 
-    :param model_type: in ``config.json``.
+    :param model_type: ``model_type`` in ``config.json``.
     :param masked_lm: its class with a masked-LM head.
     :param encoder: its class without one.
     :param classifier: its class for sequence classification.
@@ -30,19 +30,19 @@ class HuggingFaceForm:
         of :attr:`trained_models.weight_names.Weight.tensor`.
     :param settings: names in ``config.json`` by ours, of everything that decides what weights
         compute.
-    :param more: by how much a number is larger there.
-    :param dropouts: the same as ``settings``, of those that matter in training only.
+    :param more: how much larger a number is there.
+    :param dropouts: the same as ``settings``, for those that matter in training only.
     :param activations: our ``hidden_act`` by its name there.
-    :param fixed: what ``config.json`` may say otherwise and here is always so: values that are
-        taken by name, the first one where it says nothing.
-    :param constants: what else an exported ``config.json`` has.
+    :param fixed: settings of ``config.json`` that are constant here: accepted values by name, of
+        which the first is the default.
+    :param constants: other entries of an exported ``config.json``.
     :param classifier_dropout: name of the dropout before the classifier.
-    :param own_pooler: name of the layer that pools for a classifier, where the encoder has none.
+    :param own_pooler: name of the layer that pools for a classifier, if the encoder has no pooler.
     :param classifier_layer: name of a classifier's last layer.
-    :param head_prefix: what the names of the masked-LM head's tensors begin with.
-    :param tied: second names of tensors, and the first ones.
-    :param left_out: tensors that are no weights, or of layers that nothing here has.
-    :param inputs: what the tokenizer hands to the model.
+    :param head_prefix: prefixes of the names of the masked-LM head's tensors.
+    :param tied: first names of tensors by their second names.
+    :param left_out: tensors that are not weights, or belong to layers that do not exist here.
+    :param inputs: names of the inputs that the tokenizer passes to the model.
     """
 
     model_type: str
@@ -70,7 +70,7 @@ class HuggingFaceForm:
         return prefix + weight.tensor
 
     def known_name(self, name: str) -> str:
-        """Return a tensor's name as it is now, without the prefix of an encoder's.
+        """Return the current name of a tensor, without the prefix of the encoder.
 
         Old models have TensorFlow's names of layer norms.
         """
@@ -83,17 +83,16 @@ class HuggingFaceForm:
 class Architecture:
     """An architecture, as far as files and numbers go.
 
-    :param title: what a model card calls it.
-    :param weights: from sizes, and whether there is a next-sentence head, to all weights from the
-        embeddings up.
-    :param norm_epsilon: what layer norms add to the variance.
-    :param step_flops: model FLOPs of a step of pretraining, over all replicas.
-    :param classifier_flops: from sizes, tokens of a row and outputs to the FLOPs of a row of a
-        classifier, forwards.
-    :param describe: from the URI and content of a ``config.json`` to settings of the model, where
-        :attr:`HuggingFaceForm.settings` alone do not tell them.
-    :param tied: from sizes to second names of tensors and the first ones, where
-        :attr:`HuggingFaceForm.tied` depends on them.
+    :param title: its name in a model card.
+    :param weights: function from sizes, and whether there is a next-sentence head, to all weights
+        from the embeddings up.
+    :param norm_epsilon: the number that layer norms add to the variance.
+    :param step_flops: function to the model FLOPs of a step of pretraining, over all replicas.
+    :param classifier_flops: function from sizes, tokens of a row and outputs to the forward FLOPs
+        of a row of a classifier.
+    :param describe: function from the URI and content of a ``config.json`` to settings of the
+        model, if :attr:`HuggingFaceForm.settings` alone do not define them.
+    :param tied: function from sizes to :attr:`HuggingFaceForm.tied`, if that depends on them.
     """
 
     title: str
@@ -107,13 +106,13 @@ class Architecture:
 
     @property
     def has_pooler(self) -> bool:
-        """Return whether it has one: a layer on the first token that pretraining may train."""
-        # Two stacks of layers, or an activation, make no difference to that.
+        """Return whether it has a pooler: a layer on the first token that pretraining may train."""
+        # Neither two stacks of layers nor an activation make a difference to that.
         model = ModelConfig(hidden_act="gelu_new")
         return any(weight.part is Part.POOLER for weight in self.weights(model, False))
 
     def stored_form(self, model: ModelConfig) -> HuggingFaceForm:
-        """Return how the library stores a model of these sizes."""
+        """Return the form in which the library stores a model of these sizes."""
         form = self.hugging_face
         return form if self.tied is None else replace(form, tied=self.tied(model))
 
@@ -145,6 +144,6 @@ def weights(model: ModelConfig, *, next_sentence: bool) -> list[Weight]:
 def step_flops(config: PipelineConfig, phase: Phase) -> int:
     """Return the model FLOPs of one step of pretraining, over all replicas together.
 
-    :param phase: says how many rows a step has, and of what shape.
+    :param phase: has the number and the shape of the rows of a step.
     """
     return architecture_of(config.model).step_flops(config, phase)

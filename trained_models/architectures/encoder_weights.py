@@ -26,15 +26,15 @@ from trained_models.weight_names import (
 class TensorNames(NamedTuple):
     """Names of tensors in the library transformers, without ``.weight`` and ``.bias``.
 
-    :param segments: of the embeddings of segment types; None: there are none.
-    :param layer: what the names of a layer's tensors begin with; ``{}`` is its number, from 0.
-    :param parts: of a layer, by what our variables of it are called.
-    :param pooler: None: there is none.
-    :param head: dense layer and layer norm of the masked-LM head.
+    :param segments: name of the embeddings of segment types; None: there are none.
+    :param layer: prefix of the names of a layer's tensors; ``{}`` is its number, from 0.
+    :param parts: names of a layer's parts, by the names of our variables.
+    :param pooler: name of the pooler; None: there is none.
+    :param head: names of the dense layer and the layer norm of the masked-LM head.
     :param head_bias: the head's bias, whole name.
-    :param next_sentence: None: nothing can be trained with next sentences.
+    :param next_sentence: name of the next-sentence head; None: it cannot be trained with one.
     :param first_position: rows of the position embeddings that are before the first token's.
-    :param segment_types: how many there are; None: as many as the configuration says.
+    :param segment_types: number of segment types; None: as many as the configuration says.
     """
 
     layer: str
@@ -49,7 +49,7 @@ class TensorNames(NamedTuple):
 
 
 def encoder_weights(names: TensorNames) -> Callable[[ModelConfig, bool], list[Weight]]:
-    """Return the function from sizes to weights, as an architecture's record has it."""
+    """Return the function from sizes to weights, for an architecture's record."""
 
     def weights(model: ModelConfig, next_sentence: bool) -> list[Weight]:
         hidden = model.hidden_size

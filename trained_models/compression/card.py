@@ -1,4 +1,4 @@
-"""The ``README.md`` of a smaller model: what it is made of, what it costs and what it saves."""
+"""Renders the ``README.md`` of a smaller model: its origin, what it costs and what it saves."""
 
 from __future__ import annotations
 

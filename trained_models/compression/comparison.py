@@ -1,4 +1,4 @@
-"""A smaller model's answers beside its parent's, on the same test examples."""
+"""Compares a smaller model's answers with its parent's, on the same test examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trained_models.downstream.intervals import difference
 Outputs = npt.NDArray[Any]
 
 _NEAR = 0.1
-"""Of the parent's standard deviation: numbers that are so near are the same answer."""
+"""Share of the parent's standard deviation within which two numbers are the same answer."""
 
 
 def compare(
@@ -29,12 +29,12 @@ def compare(
     covered: float | None = None,
     covered_difference: float | None = None,
 ) -> ChildComparison:
-    """Return how much of a parent is left in a child.
+    """Return how well a child reproduces its parent.
 
-    :param metric: what the task is compared by.
-    :param labels: of the test examples.
+    :param metric: the metric that the task is compared by.
+    :param labels: labels of the test examples.
     :param child: logits of the written file, [N, L].
-    :param converted: logits of the very model that was written, before.
+    :param converted: logits of the same model before it was written.
     :raises ValueError: there are too few examples to compare on.
     """
     found = difference(kind, cast(MetricName, metric), labels, [child], [parent])
@@ -49,10 +49,10 @@ def compare(
 
 
 def agreement(kind: TaskKind, found: Outputs, wanted: Outputs) -> float:
-    """Return the share of examples with the same answer, all labels of it.
+    """Return the share of examples with the same answer, in all of their labels.
 
-    Of a regression: whose numbers differ by less than a tenth of the standard deviation of those
-    that are wanted.
+    For a regression, numbers are the same if they differ by at most a tenth of the standard
+    deviation of the wanted ones.
     """
     mine, theirs = metrics.predictions(kind, found), metrics.predictions(kind, wanted)
     if kind == "regression":

@@ -1,4 +1,4 @@
-"""Whether a smaller model may stand for its parent. Of a written file, never of an intention."""
+"""Decides whether a smaller model may replace its parent, from measurements of the written file."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pipeline_config.compression import (
 from pipeline_store.formats import ChildComparison, ModelFigures
 
 WEIGHTS_TOLERANCE = 0.02
-"""How far the number of weights in a file may be from that of the sizes: converters leave out
-segment types and add constants."""
+"""How far the number of weights in a file may be from the number by its sizes: converters leave
+out segment types and add constants."""
 LEAST_SHARE = 0.9
-"""Of the weights, that have to be of the type that a step names: small ones stay as they are."""
+"""Share of the weights that must have the type that a step names: small ones stay as they are."""
 LARGEST_COVERED_DIFFERENCE = 1e-4
-"""Of logits on covered text, between float32 programs that compute the same in another order."""
+"""Of logits on covered text, between float32 programs that differ in the order of operations."""
 TYPES: Mapping[str, str] = {
     FLOAT32: "float32",
     FLOAT16: "float16",
     DYNAMIC_RANGE: "int8",
 }
-"""What the weights of a file are after a step."""
+"""The type of the weights of a file after a step."""
 
 
 def reasons_against(
@@ -38,9 +38,9 @@ def reasons_against(
     child: ModelFigures,
     comparison: ChildComparison,
 ) -> list[str]:
-    """Return why a child is refused, a sentence each; nothing if it is accepted.
+    """Return the reasons to refuse a child, a sentence each; none if it is accepted.
 
-    :param name: its steps.
+    :param name: the child's name, which lists its steps.
     :param parent: figures of the parent as a SavedModel.
     """
     steps = steps_of(name)

@@ -1,4 +1,4 @@
-"""Which layers of a model a smaller one takes, and what their weights are called there."""
+"""Chooses the layers of a model that a smaller one takes, and renames their weights."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LAYER = re.compile(r"(?<=/layer_)(\d+)(?=/)")
 def kept_layers(layers: int, kept: int) -> list[int]:
     """Return the numbers of layers that are kept: evenly spaced, with the first and the last.
 
-    One alone is the last, whose states the classifier knows.
+    A single one is the last, whose states the classifier knows.
 
-    :raises ValueError: there are not so many.
+    :raises ValueError: ``kept`` is not from 1 to ``layers``.
     """
     if not 1 <= kept <= layers:
         raise ValueError(f"{kept} of {layers} layers cannot be kept")
@@ -28,7 +28,7 @@ def kept_layers(layers: int, kept: int) -> list[int]:
 def renamed(weights: Mapping[str, Value], kept: Sequence[int]) -> dict[str, Value]:
     """Return the weights of a model with only some of its layers, by their names there.
 
-    :param weights: by variable name.
+    :param weights: weights by variable name.
     :param kept: ascending numbers of layers.
     """
     places = {str(old): str(new) for new, old in enumerate(kept)}

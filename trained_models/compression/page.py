@@ -1,4 +1,4 @@
-"""What was measured of a parent and its children: JSON lines, and a page with a picture."""
+"""Writes the measurements of a parent and its children: JSON lines, and a page with a picture."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def write(layout: ChildrenLayout, children: Sequence[CompressedModel]) -> None:
 
 
 def render(children: Sequence[CompressedModel]) -> str:
-    """Return the page as HTML, which needs nothing besides itself.
+    """Return the page as self-contained HTML.
 
     :param children: one at least, of one parent.
     """

@@ -1,4 +1,4 @@
-"""Records of children: whether one is what is asked for, and whether it may be used."""
+"""Checks records of children: whether one is as requested, and whether it may be used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STUDENT_SETTINGS = (
     *("layers", "num_train_epochs", "learning_rate"),
     *("teacher_weight", "temperature", "use_unlabeled"),
 )
-"""What of the section ``compression`` a student's weights depend on."""
+"""Settings of the section ``compression`` that a student's weights depend on."""
 
 
 def require_same(
@@ -19,8 +19,8 @@ def require_same(
 ) -> None:
     """Refuse a child of another parent, or one that was made or judged by other settings.
 
-    :param found: what is there already, at ``uri``.
-    :raises UserError: with every difference.
+    :param found: the existing record, at ``uri``.
+    :raises UserError: it is another one; the message lists every difference.
     """
     asked = settings.model_dump(mode="json", exclude={"children"})
     if STUDENT not in steps_of(found.name):

@@ -1,4 +1,4 @@
-"""Which tokens of a WordPiece vocabulary a smaller one keeps, and rows in its tokens.
+"""Chooses the tokens that a smaller WordPiece vocabulary keeps, and converts rows to it.
 
 WordPiece takes the longest token that fits, from the left. If all tokens that a text has are kept,
 the smaller vocabulary cuts it the same way: a longer token that would fit there would have fit in
@@ -34,9 +34,9 @@ def kept_ids(tokens: Sequence[str], used: Iterable[npt.NDArray[Any]]) -> npt.NDA
 
 
 class TrimmedRows:
-    """Rows of one vocabulary in the tokens of a smaller one.
+    """Converts rows of one vocabulary to the tokens of a smaller one.
 
-    :param tokens: of the larger vocabulary, in order of id.
+    :param tokens: tokens of the larger vocabulary, in order of id.
     :param kept: ids that the smaller one has, ascending.
     """
 
@@ -47,12 +47,14 @@ class TrimmedRows:
         self._new[kept] = np.arange(len(kept))
 
     def covered(self, rows: Arrays) -> npt.NDArray[np.bool_]:
-        """Return which rows have no token that is gone, [R]."""
+        """Return which rows have only tokens that are kept, [R]."""
         return np.asarray((self._new[rows["input_word_ids"]] >= 0).all(axis=1))
 
     def rows(self, rows: Arrays) -> Arrays:
-        """Return rows of the same length, int32 [R, S]; a word with a token that is gone is cut
-        anew, and what does not fit any more is left out before the last ``[SEP]``.
+        """Return rows of the same length in the smaller vocabulary, int32 [R, S].
+
+        A word with a token that is not kept is cut anew, and tokens that do not fit any more are
+        left out before the last ``[SEP]``.
         """
         words, types = rows["input_word_ids"], rows["input_type_ids"]
         found = {name: values.copy() for name, values in rows.items()}
@@ -84,7 +86,7 @@ class TrimmedRows:
         yield from ((number, before) for number in self._pieces(word))
 
     def _pieces(self, word: list[str]) -> list[int]:
-        """Return the ids of a word's pieces, longest first; of what has none that of ``[UNK]``."""
+        """Return the ids of a word's pieces, each the longest that fits; ``[UNK]`` if none does."""
         if all(token in self._ids for token in word):
             return [self._ids[token] for token in word]
         text = "".join(token.removeprefix(_INNER) for token in word)

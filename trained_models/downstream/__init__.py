@@ -1,1 +1,1 @@
-"""Whether re-pretraining paid: what a fine-tuning run came to, for programs and for people."""
+"""Reports whether re-pretraining helped: the results of fine-tuning, for programs and people."""

@@ -1,4 +1,4 @@
-"""Did it pay? A fine-tuned model against another one, with a verdict and its sentence."""
+"""Compares a fine-tuned model with a reference, with a verdict and its sentence."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def compare(
 ) -> ModelComparison:
     """Return how much better a model is than its reference on a task's test split.
 
-    ``helped`` and ``hurt`` are said if the whole interval lies on one side of zero; ``helped`` only
-    if it also does without the examples that lie in the training text.
+    The verdict is ``helped`` or ``hurt`` if the whole interval is on one side of zero; ``helped``
+    only if this also holds without the examples that are in the training text.
 
     :param model: its trials, one for each seed.
-    :param reference: those of the other model, with the same seeds in the same order.
-    :param in_training_text: test examples in the text that the models were trained on; None: it
-        was not looked for.
+    :param reference: trials of the other model, with the same seeds in the same order.
+    :param in_training_text: test examples in the text that the models were trained on; None: there
+        was no search for them.
     :raises BadDataError: the two were not trained from the same seeds, or not tested on the same
         examples.
     """
@@ -74,7 +74,7 @@ def compare(
 
 
 class _Outcomes(NamedTuple):
-    """What both models put out for N examples: labels [N] or [N, L], outputs by seed."""
+    """The labels of N examples, [N] or [N, L], and the outputs of both models, by seed."""
 
     manifest: TaskManifest
     labels: npt.NDArray[Any]
@@ -83,7 +83,7 @@ class _Outcomes(NamedTuple):
     confidence: float
 
     def difference(self) -> Difference:
-        """Return how far the models are apart."""
+        """Return the difference between the models."""
         return difference(
             self.manifest.label_kind,
             cast(MetricName, self.manifest.compared_by),
@@ -94,7 +94,7 @@ class _Outcomes(NamedTuple):
         )
 
     def of(self, rows: npt.NDArray[np.bool_]) -> _Outcomes:
-        """Return the same of some of the examples, flags [N]."""
+        """Return the outcomes of some of the examples; ``rows`` are flags [N]."""
         return self._replace(
             labels=self.labels[rows],
             outputs=[one[rows] for one in self.outputs],
@@ -131,7 +131,7 @@ def _findings(
 
 
 def _overall(verdict: PaidVerdict, findings: TrainingTextFindings | None) -> PaidVerdict:
-    """Return what may be said: that it hurt if either says so, that it helped if both do."""
+    """Return the overall verdict: hurt if either verdict is, helped if both are."""
     if findings is None or not findings.found:
         return verdict
     clean = PaidVerdict.NO_EVIDENCE if findings.clean is None else findings.clean.verdict
@@ -154,7 +154,7 @@ def _require_same_seeds(
 def _tested(
     manifest: TaskManifest, trials: Sequence[FinishedTrial]
 ) -> tuple[npt.NDArray[Any], list[npt.NDArray[Any]]]:
-    """Return the labels of the test examples, and what was put out for them by seed."""
+    """Return the labels of the test examples, and the outputs for them by seed."""
     for one in trials:
         if TaskSplit.TEST not in one.result.scores:
             raise BadDataError(

@@ -1,9 +1,9 @@
-"""How far a difference between two fine-tuned models can be trusted.
+"""Confidence intervals of the difference between two fine-tuned models.
 
-Two things could have come out differently: which examples the test split has, and which seeds the
-classifiers were trained from. Both models see the same of both, so their difference is taken
-example by example and seed by seed, as readers and cases are in studies of diagnostic tests
-(Obuchowski and Rockette 1995; Hillis, Statistics in Medicine 2007).
+Two things are random: the examples of the test split, and the seeds that the classifiers were
+trained from. Both models have the same examples and seeds, so their difference is taken example by
+example and seed by seed, as with readers and cases in studies of diagnostic tests (Obuchowski and
+Rockette 1995; Hillis, Statistics in Medicine 2007).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RESAMPLES = 1000
 _DRAWS_AT_ONCE = 1 << 20
 
 Outputs = Sequence[npt.NDArray[Any]]
-"""What a model put out for the test examples, an array for each seed."""
+"""A model's outputs for the test examples, an array for each seed."""
 
 
 class Difference(NamedTuple):
@@ -40,11 +40,11 @@ class _Variances(NamedTuple):
     """Variances of the mean difference."""
 
     examples: float
-    """By which examples there are, among them how seeds disagree about them."""
+    """From the choice of examples, including the disagreement of seeds about them."""
     seeds: float
-    """By which seeds there are, likewise."""
+    """From the choice of seeds, including the same disagreement."""
     both: float
-    """How seeds disagree about examples: a part of each of the two."""
+    """From the disagreement of seeds about examples: a part of each of the two."""
 
 
 def difference(
@@ -60,18 +60,18 @@ def difference(
     """Return how much better a model's metric is than a reference's, with an interval.
 
     The examples are resampled (paired bootstrap, Efron and Tibshirani 1993). Seeds are not: three
-    of them have ten resamples, and the quantiles of those would find a difference between equal
-    models in a fifth of all cases. What the seeds contribute is therefore their sample variance
-    with Student's quantile for so few, and the two parts are added up as half-widths of intervals
-    are (Howe, JASA 1974). The interval is never narrower than that of the examples alone.
+    of them have only ten resamples, whose quantiles would find a difference between equal models
+    in a fifth of all cases. The seeds contribute their sample variance with Student's quantile for
+    so few instead, and the two parts are added like half-widths of intervals (Howe, JASA 1974).
+    The interval is never narrower than that of the examples alone.
 
-    With one seed there is nothing to say about seeds, and the interval is that of the examples.
+    With one seed nothing is known about seeds, and the interval is that of the examples.
 
-    :param labels: of the test examples, see :func:`measure`.
+    :param labels: labels of the test examples, see :func:`measure`.
     :param model: outputs by seed.
     :param reference: outputs by seed, in the same order.
-    :param random_seed: of the resampling; equal seeds, equal intervals.
-    :raises ValueError: there are not equally many seeds, or too few examples.
+    :param random_seed: seed of the resampling; equal seeds give equal intervals.
+    :raises ValueError: the numbers of seeds differ, or there are too few examples.
     """
     _require_pairs(len(model), len(reference), len(labels))
     mine, others = (
@@ -97,9 +97,9 @@ def difference_of(
     confidence: float = 0.95,
     random_seed: int = 1,
 ) -> Difference:
-    """Return the same of metrics that are known already, by seed.
+    """Return the difference as :func:`difference` does, from metrics by seed.
 
-    :param examples: number of them.
+    :param examples: number of examples.
     :param is_of_decisions: whether each example is right or wrong.
     :raises ValueError: as :func:`difference`.
     """
@@ -129,7 +129,7 @@ def _require_pairs(seeds: int, others: int, examples: int) -> None:
 
 
 def resamples(examples: int, random_seed: int) -> Iterator[Floats]:
-    """Yield how often each example is drawn, shape [some, examples], RESAMPLES in all."""
+    """Yield how often each example is drawn, shape [part, examples]; RESAMPLES rows in all."""
     random = np.random.default_rng(random_seed)
     at_once = max(1, _DRAWS_AT_ONCE // examples)
     for start in range(0, RESAMPLES, at_once):
@@ -144,11 +144,11 @@ def _variances(by_seed: Floats, drawn: Floats, examples: int, smallest: float) -
     """Return the parts of the variance of the mean difference.
 
     :param by_seed: differences, shape [seeds].
-    :param drawn: the same of every resample of the examples, shape [RESAMPLES, seeds].
-    :param smallest: added to that of the examples. Few examples on which two classifiers disagree
-        say little about how many there could be, so two more are counted, one in favor of each
-        (Bonett and Price, JEBS 2012). For all seeds together: those of a frozen encoder nearly
-        agree, and more of them say nothing new about the examples.
+    :param drawn: the same for every resample of the examples, shape [RESAMPLES, seeds].
+    :param smallest: added to the variance of the examples. If two classifiers disagree on few
+        examples, those say little about how many there could be, so two more are counted, one in
+        favor of each (Bonett and Price, JEBS 2012). They are counted once for all seeds: those of
+        a frozen encoder nearly agree, and more of them say nothing new about the examples.
     """
     seeds = len(by_seed)
     # A resample of n examples varies by (n - 1) / n of what n examples do.

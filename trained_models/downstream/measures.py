@@ -18,7 +18,7 @@ from pipeline_config.task import MetricName, TaskKind
 
 Floats = npt.NDArray[np.float64]
 Measure = Callable[[Floats], Floats]
-"""From weights, shape [B, N], to the metric, shape [B]."""
+"""Function from weights, shape [B, N], to the metric, shape [B]."""
 
 
 def measure(
@@ -26,8 +26,8 @@ def measure(
 ) -> Measure:
     """Return a metric of a model's outputs as a function of the examples' weights.
 
-    :param labels: shape [N]; of several labels 0 or 1, shape [N, L].
-    :param outputs: logits, shape [N, L]; of a regression values, shape [N, 1].
+    :param labels: shape [N]; for several labels 0 or 1, shape [N, L].
+    :param outputs: logits, shape [N, L]; for a regression values, shape [N, 1].
     """
     if task_kind == "regression":
         wanted, predicted = labels.reshape(-1).astype(float), outputs.reshape(-1).astype(float)
@@ -56,7 +56,7 @@ def _decisions(
 
 
 def _members(groups: npt.NDArray[np.int64], count: int) -> sparse.csr_array:
-    """Return which of so many groups each example is in, shape [N, count]."""
+    """Return which of ``count`` groups each example is in, shape [N, count]."""
     examples = np.arange(len(groups))
     return sparse.csr_array((np.ones(len(groups)), (examples, groups)), (len(groups), count))
 
@@ -98,7 +98,7 @@ def _matthews(hits: sparse.csr_array, right: sparse.csr_array, chosen: sparse.cs
 
 
 def _pearson(wanted: Floats, predicted: Floats) -> Measure:
-    # In its own units each variable is of the size 1, and sums of squares lose no digits.
+    # Standardized, each variable is of the size 1, and sums of squares lose no digits.
     wanted, predicted = _standardised(wanted), _standardised(predicted)
     return lambda weights: _correlation(
         weights, np.broadcast_to(wanted, weights.shape), np.broadcast_to(predicted, weights.shape)
@@ -117,7 +117,7 @@ def _spearman(wanted: Floats, predicted: Floats) -> Measure:
 
 
 def _ranks(values: Floats) -> Measure:
-    """Return what gives the examples' mean ranks in a resample, shape [B, N]."""
+    """Return the function to the examples' mean ranks in a resample, shape [B, N]."""
     found, group = np.unique(values, return_inverse=True)
     member = _members(group, len(found))
 
@@ -139,5 +139,5 @@ def _correlation(weights: Floats, one: Floats, other: Floats) -> Floats:
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:
-    """Return the quotients, 0 where there is nothing to divide by."""
+    """Return the quotients, 0 where the divisor is 0."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 1e-12)

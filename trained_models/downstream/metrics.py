@@ -1,7 +1,8 @@
-"""Classifier outputs to decisions and metrics: accuracy and F1, by label, confusion matrix. Light.
+"""Turns classifier outputs into decisions and metrics, by label and as a confusion matrix. Light.
 
-Outputs are logits: of a classification one for each label, the largest wins; of several labels one
-each, positive means yes (a probability above 0.5); of a regression the number itself.
+Outputs are logits. For a classification there is one for each label, and the largest wins; for
+several labels one each, and positive means yes (a probability above 0.5). For a regression the
+output is the number itself.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ def scores(kind: TaskKind, labels: Array, outputs: Array) -> dict[str, float]:
     F1 of a label that neither occurs nor is predicted is 0, and a correlation with predictions that
     are all the same is 0. F1 of a classification is over the labels that occur or are predicted.
 
-    :param labels: right ones: int [N]; of several labels 0 or 1, [N, L]; of a regression float [N].
-    :param outputs: [N, L]; of a regression [N, 1].
-    :raises ValueError: there is no example, or the shapes do not belong together.
+    :param labels: the right labels: int [N]; for several labels 0 or 1, [N, L]; for a regression
+        float [N].
+    :param outputs: [N, L]; for a regression [N, 1].
+    :raises ValueError: there is no example, or the shapes do not match.
     """
     found = predictions(kind, outputs)
     if not len(labels) or labels.shape != found.shape:
@@ -42,14 +44,14 @@ def scores(kind: TaskKind, labels: Array, outputs: Array) -> dict[str, float]:
 
 
 def predictions(kind: TaskKind, outputs: Array) -> Array:
-    """Return what outputs stand for: label ids [N], 0 or 1 by label [N, L], or numbers [N]."""
+    """Return the decisions of outputs: label ids [N], 0 or 1 by label [N, L], or numbers [N]."""
     if kind == "classification":
         return np.argmax(outputs, axis=1)
     return (outputs > 0).astype(np.int64) if kind == "multi_label" else outputs[:, 0]
 
 
 def probabilities(kind: TaskKind, outputs: Array) -> Array:
-    """Return the probability of every label, float64 [N, L]; of a regression the numbers, [N, 1].
+    """Return the probability of every label, float64 [N, L]; for a regression the numbers, [N, 1].
 
     Those of a classification add up to 1.
     """
@@ -66,7 +68,7 @@ def probabilities(kind: TaskKind, outputs: Array) -> Array:
 def example_losses(kind: TaskKind, labels: Array, outputs: Array) -> npt.NDArray[np.float64]:
     """Return the loss of every example without class weights, [N].
 
-    Nats, of several labels the mean over them; of a regression the squared error.
+    In nats, for several labels the mean over them; for a regression the squared error.
     """
     exact = outputs.astype(np.float64)
     if kind == "classification":
@@ -81,11 +83,11 @@ def example_losses(kind: TaskKind, labels: Array, outputs: Array) -> npt.NDArray
 def per_label(
     kind: TaskKind, labels: Array, outputs: Array, names: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """Return precision, recall, F1 and number of examples of every label; {} of a regression.
+    """Return precision, recall, F1 and number of examples of every label; {} for a regression.
 
-    What would be 0 divided by 0 is 0.
+    A quotient of 0 and 0 is 0.
 
-    :param names: of the labels, in order of their ids.
+    :param names: names of the labels, in order of their ids.
     """
     if kind == "regression":
         return {}
@@ -99,7 +101,7 @@ def per_label(
 
 
 def confusion(labels: Array, outputs: Array) -> list[list[int]]:
-    """Return how often each label of a classification (rows) is taken for each (columns)."""
+    """Return how often each label of a classification (rows) is predicted as each (columns)."""
     found = predictions("classification", outputs)
     table: list[list[int]] = confusion_matrix(
         labels, found, labels=range(outputs.shape[1])
@@ -111,7 +113,7 @@ def _pearson(labels: Array, found: Array) -> float:
     """Return the correlation; 0 if either is constant, or there is one example."""
     x, y = (values - np.mean(values, dtype=np.float64) for values in (labels, found))
     scale = np.sqrt((x @ x) * (y @ y))
-    # Of equal numbers the mean is off by a rounding, and a quotient of roundings is no correlation.
+    # The mean of equal numbers has a rounding error, and a quotient of those is no correlation.
     constant = np.ptp(labels) == 0 or np.ptp(found) == 0
     return 0.0 if constant or scale == 0 else float(np.clip(x @ y / scale, -1.0, 1.0))
 

@@ -1,4 +1,4 @@
-"""The page on a fine-tuning run: one HTML file that needs nothing besides itself."""
+"""Renders the page on a fine-tuning run: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Cell:
     column: int
     count: int
     share: float
-    """Of the examples of its row's label."""
+    """Share of the examples of its row's label."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ModelOnTask:
 
     @property
     def cells(self) -> list[Cell]:
-        """Return the fields of the picture; none where there is none to draw."""
+        """Return the fields of the picture; none if there is no picture to draw."""
         if self.best is None or len(self.best.confusion) > PICTURED_LABELS:
             return []
         return [
@@ -68,7 +68,7 @@ class ModelOnTask:
 
     @property
     def mistakes(self) -> list[Mistake]:
-        """Return the most frequent mistakes, where there are too many labels for a picture."""
+        """Return the most frequent mistakes, if there are too many labels for a picture."""
         if self.best is None or len(self.best.confusion) <= PICTURED_LABELS:
             return []
         found = [
@@ -95,7 +95,7 @@ class TaskSection:
 
     @property
     def majority(self) -> Mapping[str, float]:
-        """Return the metrics of the most frequent answer."""
+        """Return the metrics of the baseline that always gives the most frequent answer."""
         return self.models[0].summary.majority
 
     @property

@@ -1,4 +1,4 @@
-"""Writes what a fine-tuning run came to: ``training_summary.json``, and a page made from it."""
+"""Writes the results of a fine-tuning run: ``training_summary.json``, and a page made from it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from trained_models.errors import UserError
 
 
 def write_report(store: StoreLayout, run: RunLayout) -> FinetuningReport:
-    """Summarize and compare what a run has trained; write the report and its page.
+    """Summarize and compare the models that a run has trained; write the report and its page.
 
-    Done again, it finds the report that there is, and writes the same page.
+    A repeated call finds the existing report, and writes the same page.
 
     :raises UserError: a trial of the run's plan is not done.
     :raises BadDataError: trials that belong together were not trained or tested alike.
@@ -64,7 +64,7 @@ def _report(
     manifests: Mapping[str, TaskManifest],
     trials: list[FinishedTrial],
 ) -> FinetuningReport:
-    # Here, because operators import this module: parsing a DAG file must not load scikit-learn.
+    # Imported here because operators import this module: parsing a DAG must not load scikit-learn.
     from trained_models.downstream.summaries import summarize
 
     groups: dict[tuple[str, str], list[FinishedTrial]] = {}
@@ -90,7 +90,7 @@ def _comparisons(
     summaries: Mapping[tuple[str, str], TaskSummary],
     trials: list[FinishedTrial],
 ) -> Iterator[ModelComparison]:
-    """Yield the model against each other one, on each task that both were tested on."""
+    """Yield comparisons of the model with each other one, on each task that both were tested on."""
     from trained_models.downstream.comparison import compare
     from trained_models.downstream.summaries import chosen_trials
 

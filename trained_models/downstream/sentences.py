@@ -1,4 +1,4 @@
-"""What is said of a comparison: its numbers, what lay in the training text, its verdict."""
+"""Puts a comparison in words: its numbers, test examples in the training text, its verdict."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def sentence(found: ModelComparison) -> str:
 
 
 def _in_training_text(found: ModelComparison) -> str:
-    """Return what is known of test examples in the training text; nothing if none was looked for.
+    """Return what is known of test examples in the training text; empty if there was no search.
 
-    Nothing either of a model that has seen no text of its lineage.
+    It is also empty for a model that has seen no text of its lineage.
     """
     findings = found.training_text
     if findings is None or findings.partitions == []:

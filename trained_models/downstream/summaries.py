@@ -1,4 +1,4 @@
-"""What a model comes to on a task: over seeds, at the learning rate that validation chose."""
+"""Summarizes a model on a task: over seeds, at the learning rate that validation chose."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from trained_models.text_to_text import metrics as texts
 
 
 def summarize(manifest: TaskManifest, trials: Sequence[FinishedTrial]) -> TaskSummary:
-    """Return what one model comes to on one task.
+    """Return the summary of one model on one task.
 
     The learning rate is the one with the best mean on the validation split; the test split is never
-    looked at to choose anything. Of equal ones it is the smallest.
+    used to choose anything. Of equal ones it is the smallest.
 
-    :param trials: of this model on this task, finished: each learning rate with each seed.
+    :param trials: finished trials of this model on this task: each learning rate with each seed.
     :raises BadDataError: the rates do not have the same seeds, or were not scored alike.
     """
     first = trials[0].result.trial
@@ -112,7 +112,7 @@ def _majority(manifest: TaskManifest, trial: FinishedTrial) -> dict[str, float]:
 
 
 def _most_frequent_texts(manifest: TaskManifest) -> dict[str, float]:
-    """Return the same of the tasks whose targets are labels; others have no such answer."""
+    """Return the same metrics of tasks whose targets are labels; others have no such answer."""
     learned, asked = (_by_task(manifest, split) for split in (TaskSplit.TRAIN, TaskSplit.TEST))
     found: dict[str, float] = {}
     for task, counts in asked.items():

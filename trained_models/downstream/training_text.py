@@ -1,4 +1,4 @@
-"""Which test examples of a task are in the text that the compared models were trained on."""
+"""Finds the test examples of a task that are in the text the compared models were trained on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline_store.layout import RunLayout, StoreLayout, TaskLayout, VersionLay
 
 @dataclass(frozen=True)
 class Seen:
-    """The partitions of a lineage that a model was trained on, by itself or before."""
+    """The partitions of a lineage that a model or its ancestors were trained on."""
 
     lineage_id: str
     partitions: tuple[str, ...]
@@ -42,9 +42,9 @@ class InTrainingText:
 def find(
     store: StoreLayout, manifest_uri: str, model: EncoderSource, reference: EncoderSource
 ) -> InTrainingText:
-    """Put together what was noted when the task was prepared, for all that the two models saw.
+    """Combine the records that the task's preparation made on all text that the two models saw.
 
-    :param manifest_uri: of the TaskManifest.
+    :param manifest_uri: URI of the TaskManifest.
     :raises FormatError: a record is damaged.
     """
     seen = _seen(store, model)
@@ -63,7 +63,7 @@ def find(
 
 
 def _seen(store: StoreLayout, source: EncoderSource) -> Seen | None:
-    """Return what a model was trained on; None: nothing records it.
+    """Return the partitions that a model was trained on; None: nothing records it.
 
     :param source: a version, the training folder of a run with a plan, or other weights.
     """
@@ -91,7 +91,7 @@ def _seen(store: StoreLayout, source: EncoderSource) -> Seen | None:
 def _noted(
     store: StoreLayout, manifest_uri: str, lineage_id: str, partition: str
 ) -> Iterator[TaskOverlap | None]:
-    """Yield what was noted of each manifest of a partition; None: nothing was."""
+    """Yield the record of each manifest of a partition; None if there is none."""
     folder, _, key = manifest_uri.rpartition("/")[0].rpartition("/")
     task = TaskLayout(folder.rpartition("/")[0])
     folders = (

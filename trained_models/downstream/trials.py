@@ -17,7 +17,7 @@ from pipeline_store.layout import TrialLayout
 
 @dataclass(frozen=True)
 class FinishedTrial:
-    """The result of a trial, and where it is."""
+    """The result of a trial, and its place in the store."""
 
     place: TrialLayout
     result: TrialResult

@@ -1,1 +1,1 @@
-"""Models of others: where they lie, what they are, which weights are taken."""
+"""Imports models of others: finds them, identifies them, and chooses the weights to load."""

@@ -1,4 +1,4 @@
-"""The tensors of a TensorFlow checkpoint by its files, without TensorFlow: names, shapes, graph.
+"""Lists the tensors of a TensorFlow checkpoint without TensorFlow: names, shapes, object graph.
 
 ``PREFIX.index`` is a table of LevelDB (https://github.com/google/leveldb, doc/table_format.md), its
 values are ``BundleEntryProto`` (tensorflow/core/protobuf/tensor_bundle.proto). No weight is read.
@@ -16,10 +16,10 @@ from trained_models.importing.readers import StoredTensor
 from trained_models.weight_names import Layout, Part, Weight
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-"""Name of the tensor that tells the objects of a ``tf.train.Checkpoint``."""
+"""Name of the tensor that lists the objects of a ``tf.train.Checkpoint``."""
 # Children that hold no weights of the model, in any object that has them.
 _NOT_WEIGHTS = {b"optimizer", b"save_counter", b"global_step"}
-# Google's names of tensors that have others than their variables here suggest.
+# Google's names of tensors that differ from what the variables here suggest.
 _GOOGLE_NAMES = {
     "cls.predictions.bias": "cls/predictions/output_bias",
     "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
@@ -29,17 +29,17 @@ _MAGIC = 0xDB4775248B80FB57
 _FOOTER_BYTES = 48
 _TRAILER_BYTES = 5
 _CHECKSUM_BYTES = 4
-# What reading bytes that are something else comes to.
+# Errors of reading bytes that are something else.
 _DAMAGED = (IndexError, ValueError, KeyError, TypeError, StopIteration)
 
 
 @dataclass(frozen=True)
 class CheckpointIndex:
-    """What the index of a checkpoint says.
+    """The content of the index of a checkpoint.
 
-    :param shapes: by the name of the tensor.
-    :param keys: of a ``tf.train.Checkpoint``, the tensor of each variable by its name, those of
-        optimizers left out; None: it is a checkpoint of TensorFlow 1.
+    :param shapes: shapes by the name of the tensor.
+    :param keys: for a ``tf.train.Checkpoint``, the tensor of each variable by its name, without
+        those of optimizers; None: it is a checkpoint of TensorFlow 1.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -58,12 +58,12 @@ class CheckpointIndex:
 def google_tensor(weight: Weight, shapes: Mapping[str, Sequence[int]]) -> StoredTensor | None:
     """Return the tensor of a weight in a checkpoint of https://github.com/google-research/bert.
 
-    :param shapes: of its tensors.
+    :param shapes: shapes of its tensors by name.
     """
     name = _google_name(weight)
     if name not in shapes:
         return None
-    # The only kernel that is stored the other way round.
+    # The only kernel that is stored transposed.
     turned = weight.part is Part.NEXT_SENTENCE
     layout = Layout.TRANSPOSED if turned else Layout.MATRIX
     return StoredTensor(name, tuple(shapes[name]), layout)
@@ -87,9 +87,9 @@ def variables_named(variable: str, keys: Mapping[str, str]) -> list[str]:
 def read_index(prefix: str, open_stream: Callable[[str], BinaryIO]) -> CheckpointIndex:
     """Read the index of a checkpoint.
 
-    :param prefix: of the checkpoint's files.
+    :param prefix: prefix of the checkpoint's files.
     :param open_stream: opens a file.
-    :raises BadDataError: it is none, or the file with its object graph is cut short.
+    :raises BadDataError: it is no checkpoint, or the file with its object graph is cut short.
     """
     place = f"{prefix.rstrip('/')}.index"
     with open_stream(place) as stream:
@@ -157,7 +157,7 @@ def _block(data: bytes, handle: tuple[int, int]) -> Iterator[tuple[bytes, bytes]
     offset, size = handle
     block = data[offset : offset + size]
     compression = data[offset + size : offset + size + _TRAILER_BYTES][0]
-    # TensorFlow writes none.
+    # TensorFlow writes no compressed blocks.
     if compression or len(block) != size:
         raise ValueError
     end = size - 4 * (int.from_bytes(block[-4:], "little") + 1)

@@ -1,4 +1,4 @@
-"""Which architecture weights are for, as the file beside them says. No TensorFlow, either."""
+"""Reads which architecture weights are for, from the file next to them. No TensorFlow, either."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trained_models.importing.sources import (
 
 BERT = "bert"
 ARCHITECTURE = ("architecture", *bert.SETTINGS, "attention_head_size")
-"""Settings that change what the same weights compute, or which there are; frozen in a lineage."""
+"""Settings that change what the same weights compute, or which exist; frozen in a lineage."""
 GOOGLE_ACTIVATIONS = {"gelu": "gelu_new"} | bert.TANH_FORMS
 # Places of the settings in tf-models' experiment configuration, `task.model.encoder.bert`.
 _TF_MODELS_NAMES: dict[str, str] = {
@@ -43,11 +43,11 @@ _Loader.add_constructor(
 
 
 class Description(NamedTuple):
-    """What a file beside weights says of them.
+    """The description of weights by a file next to them.
 
     :param uri: the file.
-    :param settings: of :data:`ARCHITECTURE`, by name.
-    :param notes: what is different from here, but no reason to refuse.
+    :param settings: values of the settings in :data:`ARCHITECTURE`, by name.
+    :param notes: differences from here that are no reason to refuse.
     """
 
     uri: str
@@ -65,10 +65,10 @@ class Description(NamedTuple):
 
 
 def describe(uri: str, kind: SourceKind, read: uris.Reader = uris.read) -> Description | None:
-    """Return the description beside weights that are not ours; None when there is no file.
+    """Return the description next to weights that are not ours; None if there is no file.
 
-    :param read: reads it.
-    :raises UserError: it is not readable, incomplete, or of an architecture that there is not.
+    :param read: function that reads the file.
+    :raises UserError: it is not readable, incomplete, or of an architecture that is not known.
     """
     if kind is SourceKind.HUGGING_FACE:
         config = uris.join(uri, HUGGING_FACE_CONFIG)
@@ -84,10 +84,10 @@ def describe(uri: str, kind: SourceKind, read: uris.Reader = uris.read) -> Descr
 def check_description(
     uri: str, kind: SourceKind, model: ModelConfig, read: uris.Reader = uris.read
 ) -> Description | None:
-    """Return the description beside weights, refusing another architecture than the configured one.
+    """Return the description next to weights; refuse another architecture than the configured one.
 
-    :param read: reads it.
-    :raises UserError: with all differences; see also :func:`describe`.
+    :param read: function that reads the file.
+    :raises UserError: it is another one; all differences are listed. See also :func:`describe`.
     """
     found = describe(uri, kind, read)
     differences = found.differences(model) if found else []
@@ -114,7 +114,7 @@ def _hugging_face(uri: str, data: bytes) -> Description:
     known = {
         architecture.named(name).hugging_face.model_type: name for name in architecture.names()
     }
-    # Old folders of BERT do not say it. What is no text is told as another type, too.
+    # Old folders of BERT have no model_type. A value that is no text counts as another type, too.
     name = known.get(str(config.get("model_type", BERT)))
     if name is None:
         raise UserError(
@@ -204,7 +204,7 @@ def _unusable(
         yield f"it lacks {', '.join(missing)}"
     activation, width = names["hidden_act"], names["hidden_size"]
     for name in names.values():
-        # Nothing else of a file is told: see pipeline_config.unquoted.
+        # Nothing else of a file is quoted: see pipeline_config.unquoted.
         if name != activation and name in config and type(config[name]) is not int:
             yield f"{name} is {kind_of(config[name])}, not a whole number"
     if config.get(activation, "gelu") not in list(activations):

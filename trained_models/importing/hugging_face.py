@@ -1,4 +1,4 @@
-"""Weights in a Hugging Face folder: safetensors or files of PyTorch, one or several.
+"""Reads weights in a Hugging Face folder: safetensors or files of PyTorch, one or several.
 
 https://huggingface.co/docs/safetensors
 """
@@ -30,17 +30,19 @@ class _TensorFile(Protocol):
 
 
 class TensorNames(Protocol):
-    """How a model's tensors are named; as in
-    :class:`trained_models.architectures.architecture.HuggingFaceForm`."""
+    """The names of a model's tensors.
+
+    See :class:`trained_models.architectures.architecture.HuggingFaceForm`.
+    """
 
     @property
     def prefix(self) -> str:
-        """Return what names of an encoder may begin with."""
+        """Return the prefix that names of an encoder's tensors may have."""
         ...
 
     @property
     def tied(self) -> Mapping[str, str]:
-        """Return second names, and the first ones."""
+        """Return the first names of tensors by their second names."""
         ...
 
     @property
@@ -54,15 +56,15 @@ class TensorNames(Protocol):
         ...
 
     def known_name(self, name: str) -> str:
-        """Return a tensor's name as it is now, without the prefix."""
+        """Return the current name of a tensor, without the prefix."""
         ...
 
 
 class SafetensorsFile:
     """The tensors of one file of safetensors.
 
-    :param path: of the file, on this machine.
-    :param uri: of its folder, for messages.
+    :param path: path of the file, on this machine.
+    :param uri: URI of its folder, for messages.
     """
 
     def __init__(self, path: Path, uri: str) -> None:
@@ -88,9 +90,9 @@ class SafetensorsFile:
 class HuggingFaceReader(Reader):
     """The tensors of a folder.
 
-    :param uri: of the folder, for messages.
+    :param uri: URI of the folder, for messages.
     :param paths: its files of weights, on this machine.
-    :param form: of the architecture that they are of.
+    :param form: names of the tensors of their architecture.
     :raises BadDataError: a file is damaged.
     :raises UserError: input and output embeddings are different, a tensor has two values, or a file
         of PyTorch asks for more than tensors.
@@ -112,7 +114,7 @@ class HuggingFaceReader(Reader):
         return self._tensors.get(weight.tensor)
 
     def sizes(self) -> dict[str, int]:
-        """Return nothing: the architecture is in config.json, without which this is no folder."""
+        """Raise UserError: the architecture is in config.json, which such a folder must have."""
         raise UserError(f"{self.uri} has no config.json; get it from where the weights come from.")
 
     def value(self, name: str) -> npt.NDArray[Any]:
@@ -136,7 +138,7 @@ class HuggingFaceReader(Reader):
             self._tensors[key] = StoredTensor(name, shape, Layout.TRANSPOSED)
 
     def _join(self, second: str, first: str) -> None:
-        """Take a second name of a tensor away, or use it if it is the only one."""
+        """Remove a second name of a tensor, or use it if it is the only one."""
         tensor = self._tensors.pop(second, None)
         if tensor is None:
             return

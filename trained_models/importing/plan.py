@@ -1,4 +1,4 @@
-"""What becomes of every weight of a source: loaded, new, dropped, or of another shape."""
+"""Plans what happens to every weight of a source: loaded, new, dropped, or of another shape."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ NO_HEAD = (
     "model.init_encoder_only=true: the first training then trains the head alone before the whole "
     "model (training.head_steps)."
 )
-"""What is said of weights that are to be trained from."""
+"""The advice on weights without a head, if they are to be trained from."""
 # Parts that a source may lack: nothing but next-sentence prediction uses them.
 _OPTIONAL = {Part.POOLER, Part.NEXT_SENTENCE}
 
 
 class Plan(NamedTuple):
-    """Where each weight comes from, and the table that says so.
+    """The source of each weight, and the table of what happens to it.
 
-    :param sources: of the weights that are loaded, by what the variable's name ends with.
+    :param sources: sources of the weights that are loaded, by the ends of variables' names.
     :param strangers: names of tensors that have no place here. Only how many there are is in the
         table, which goes into logs: they are content of somebody's file.
     """
@@ -42,7 +42,7 @@ class Plan(NamedTuple):
     def value(
         self, variable: str, reader: Reader, initial: Callable[[], npt.NDArray[np.float32]]
     ) -> npt.NDArray[np.float32]:
-        """Return what a variable is set to.
+        """Return the value that a variable is set to.
 
         :param initial: returns its random weights, for tokens that the source does not know.
         :raises BadDataError: the source is damaged.
@@ -55,8 +55,8 @@ class Plan(NamedTuple):
 def make_plan(reader: Reader, model: ModelConfig, rows: Rows, *, next_sentence: bool) -> Plan:
     """Match the tensors of a source with the weights of a model.
 
-    :param model: the architecture here; ``init_encoder_only`` says whether the masked-LM head of
-        the source is asked for.
+    :param model: the architecture here; with ``init_encoder_only`` the masked-LM head of the source
+        is not used.
     :param next_sentence: whether the model here has a next-sentence head.
     """
     wanted = weights(model, next_sentence=True)
@@ -92,7 +92,7 @@ def _is_used(weight: Weight, model: ModelConfig, *, next_sentence: bool) -> bool
 
 
 def _may_be_new(weight: Weight, found: Mapping[Weight, StoredTensor], model: ModelConfig) -> bool:
-    """Return whether a part may begin anew: all of it, never a half."""
+    """Return whether a weight may be new: its part may, but only as a whole."""
     if weight.part is Part.MASKED_LM and model.init_encoder_only:
         return True
     return weight.part in _OPTIONAL and not any(other.part is weight.part for other in found)
@@ -123,7 +123,7 @@ def _mismatch(weight: Weight, stored: StoredTensor, rows: Rows) -> str | None:
 def stored_shape(weight: Weight, layout: Layout, rows: int) -> tuple[int, ...]:
     """Return the shape that a weight has in a source.
 
-    :param rows: of the source's embedding. How many tokens there are may differ, as they are
+    :param rows: rows of the source's embedding. The number of tokens may differ, because they are
         matched one by one.
     """
     expected = layout.shape(weight)
@@ -134,7 +134,7 @@ def refuse_unfit(uri: str, table: LoadedWeights, *, is_scored: bool = False) -> 
     """Stop unless every weight is accounted for.
 
     :param is_scored: whether the weights are to be scored as they are, instead of trained from.
-    :raises UserError: with the whole table and what to do.
+    :raises UserError: some are not; the message has the whole table and what to do.
     """
     if table.fits:
         return

@@ -1,4 +1,4 @@
-"""What every reader of a format offers: tensors by the weight they are."""
+"""The interface of readers of all formats: tensors by the weight that they hold."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class StoredTensor(NamedTuple):
 class Reader(ABC):
     """An open source of weights.
 
-    :ivar uri: what messages call it.
+    :ivar uri: its name in messages.
     :ivar paths: its files on this machine.
-    :ivar names: of all tensors that matter: no optimizer state, no counters, no second names.
-    :ivar notes: what was left out of them and why, a sentence each.
+    :ivar names: names of all tensors that matter: no optimizer state, counters or second names.
+    :ivar notes: which of them were left out and why, a sentence each.
     """
 
     uri: str
@@ -48,9 +48,9 @@ class Reader(ABC):
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:
-        """Return the architecture, as far as the shapes of the tensors tell it.
+        """Return the sizes of the architecture that follow from the shapes of the tensors.
 
-        :raises UserError: they do not tell it.
+        :raises UserError: they do not follow.
         """
 
     def read(self, weight: Weight, stored: StoredTensor) -> npt.NDArray[np.float32]:

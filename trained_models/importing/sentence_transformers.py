@@ -1,4 +1,4 @@
-"""The small files by which sentence-transformers makes sentence embeddings of a BERT.
+"""Reads the small files with which sentence-transformers makes sentence embeddings of a BERT.
 
 https://sbert.net/docs/sentence_transformer/usage/custom_models.html
 """
@@ -27,7 +27,7 @@ _FOLDER = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
 
 
 class SentenceFiles(NamedTuple):
-    """What was found beside weights.
+    """The files of sentence-transformers next to weights.
 
     :param files: content by path, of all files or none.
     :param notes: why they are not kept, a sentence each.

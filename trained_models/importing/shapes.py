@@ -1,6 +1,6 @@
-"""Whether weights have the shapes that their description says, before they are loaded.
+"""Checks whether weights have the shapes that their description says, before they are loaded.
 
-By names and shapes alone, which the headers of files tell: no number is read, no TensorFlow needed.
+By names and shapes alone, which are in the headers of files: no number is read, no TensorFlow used.
 https://huggingface.co/docs/safetensors#format
 """
 
@@ -26,9 +26,9 @@ _METADATA = "__metadata__"
 
 
 def in_hugging_face(shapes: Mapping[str, tuple[int, ...]], form: HuggingFaceForm) -> Find:
-    """Return what finds the tensor of a weight in a Hugging Face folder.
+    """Return the function that finds the tensor of a weight in a Hugging Face folder.
 
-    :param shapes: of the tensors of all its files.
+    :param shapes: shapes of the tensors of all its files, by name.
     """
     by_name = {form.known_name(name): name for name in shapes}
     seconds = {first: second for second, first in form.tied.items()}
@@ -43,14 +43,14 @@ def in_hugging_face(shapes: Mapping[str, tuple[int, ...]], form: HuggingFaceForm
 def refuse_other_shapes(
     find: Find, model: ModelConfig, described_by: str, place_of: Callable[[str], str]
 ) -> None:
-    """Stop unless the encoder is there, and every tensor has the shape that its model says.
+    """Stop unless the encoder exists, and every tensor has the shape that its model says.
 
-    A head that begins anew is not looked at, nor which parts may be missing.
+    Neither a head that is to be new is checked, nor which parts may be missing.
 
-    :param model: as the description has it.
-    :param described_by: the file that says so.
-    :param place_of: from a tensor's name to the file that it is in.
-    :raises UserError: with the first tensor that is missing or has another shape.
+    :param model: the model by the description.
+    :param described_by: the file with the description.
+    :param place_of: function from a tensor's name to the file that it is in.
+    :raises UserError: a tensor is missing or has another shape; the message names the first one.
     """
     wanted = [
         weight
@@ -69,7 +69,7 @@ def refuse_other_shapes(
             continue
         expected = stored_shape(weight, stored.layout, rows)
         if stored.shape != expected:
-            # In the names of variables there may be anything before a weight's own.
+            # Names of variables may have any prefix before a weight's own name.
             name = weight.variable if stored.layout is Layout.VARIABLE else stored.name
             wrong.append(
                 f"{name} in {place_of(stored.name)} has the shape {list(stored.shape)}, "
@@ -86,10 +86,10 @@ def refuse_other_shapes(
 def tensor_shapes(stream: BinaryIO, size: int, place: str) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a file's tensors by their names.
 
-    :param stream: at its beginning.
-    :param size: of the file, in bytes.
-    :param place: what messages call it.
-    :raises BadDataError: it has no such header, or not as many bytes as that says.
+    :param stream: the file, at its beginning.
+    :param size: size of the file, in bytes.
+    :param place: name of the file in messages.
+    :raises BadDataError: it has no such header, or another size than the header says.
     """
     try:
         length = int.from_bytes(stream.read(_LENGTH_BYTES), "little")

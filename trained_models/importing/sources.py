@@ -1,4 +1,4 @@
-"""What a URI of pretrained weights is, found by its files, and a hash that names the model.
+"""Finds out by its files what a URI of pretrained weights is, and a hash that names the model.
 
 No TensorFlow: checks before a run.
 """
@@ -26,7 +26,7 @@ WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 TORCH_WEIGHTS = "pytorch_model.bin"
 TORCH_INDEX = "pytorch_model.bin.index.json"
-# Beside the weights of a TensorFlow checkpoint: its architecture, its vocabulary.
+# Next to the weights of a TensorFlow checkpoint: its architecture, its vocabulary.
 GOOGLE_CONFIG = "bert_config.json"
 TF_MODELS_CONFIG = "params.yaml"
 VOCABULARY = "vocab.txt"
@@ -45,7 +45,7 @@ _OTHERS = {
 
 
 class SourceKind(StrEnum):
-    """Where weights can come from."""
+    """The kinds of sources of weights."""
 
     OURS = "model of this project"
     HUGGING_FACE = "Hugging Face folder"
@@ -53,9 +53,9 @@ class SourceKind(StrEnum):
 
 
 def source_kind(uri: str) -> SourceKind:
-    """Return what is at a URI.
+    """Return the kind of source that is at a URI.
 
-    :raises UserError: nothing that can be read; the message says what is there.
+    :raises UserError: nothing that can be read is there; the message says what is.
     """
     if any(map(uris.exists, (VersionLayout(uri).model, TrainingLayout(uri).result))):
         return SourceKind.OURS
@@ -104,17 +104,17 @@ def split(uri: str) -> tuple[str, str]:
 
 
 def checkpoint_files(prefix: str) -> list[str]:
-    """Return the names of the files that hold a TensorFlow checkpoint, beside its prefix."""
+    """Return the names of the files of a TensorFlow checkpoint, in the folder of its prefix."""
     folder, name = split(prefix)
     starts = f"{name}.data-"
     return [n for n in file_names(folder) if n == f"{name}.index" or n.startswith(starts)]
 
 
 def require_model(uri: str) -> None:
-    """Return if a request may read all files of a model, links followed.
+    """Check that a request may read all files of a model, links followed.
 
-    :raises OutsideRootsError: it may not. Folders inside of it that are links are refused, wherever
-        they lead: what is behind them is not listed, and may be another thing when it is read.
+    :raises OutsideRootsError: it may not. Links to folders inside of it are refused, wherever they
+        lead: their content is not listed, and may have changed when it is read.
     """
     request_paths.require(uri, model=True)
     files = uris.list_files(uri)
@@ -142,7 +142,7 @@ def _refuse_linked_folders(folder: str) -> None:
 
 
 def files_of_prefix(prefix: str) -> list[str]:
-    """Return what is read of a TensorFlow checkpoint, as paths and patterns of paths."""
+    """Return the files of a TensorFlow checkpoint to read, as paths and patterns of paths."""
     folder, name = split(prefix)
     return [uris.join(folder, end) for end in (f"{name}.index", f"{name}.data-*", *BESIDE)]
 
@@ -150,10 +150,10 @@ def files_of_prefix(prefix: str) -> list[str]:
 def weight_files(folder: str, read: uris.Reader = uris.read) -> list[str]:
     """Return the names of the files that hold the weights of a folder.
 
-    :param read: reads their index.
+    :param read: function that reads their index.
     :raises UserError: there are none, or none of a format that is read.
     """
-    # Where there are both, they are the same weights.
+    # If there are both, they are the same weights.
     for file, index in ((WEIGHTS, WEIGHTS_INDEX), (TORCH_WEIGHTS, TORCH_INDEX)):
         if uris.exists(uris.join(folder, file)):
             return [file]
@@ -199,7 +199,7 @@ def _no_weights(folder: str) -> str:
 def local_files(folder: str, names: Iterable[str]) -> Iterator[Path]:
     """Yield a folder of this machine that holds files of a folder of the store.
 
-    :raises FileNotFoundError: one of them is not there.
+    :raises FileNotFoundError: one of them is missing.
     """
     if not uris.is_cloud(folder):
         yield Path(uris.for_library(folder))
@@ -214,13 +214,13 @@ def local_files(folder: str, names: Iterable[str]) -> Iterator[Path]:
 def files_sha256(uri: str) -> str:
     """Return the hash of names and contents of everything that decides what a model predicts.
 
-    Of a model of ours that is :attr:`trained_models.artifacts.ModelFiles.sha256`. Of weights from
-    elsewhere it is the same of the weights and of the files that tell architecture and vocabulary;
+    For a model of ours it is :attr:`trained_models.artifacts.ModelFiles.sha256`. For weights from
+    elsewhere it is the same hash of the weights and of the files with architecture and vocabulary;
     they are read for it.
 
     :param uri: a model version folder, the ``training`` folder of a finished run, or weights from
         elsewhere.
-    :raises UserError: nothing that can be read.
+    :raises UserError: nothing that can be read is there.
     """
     kind = source_kind(uri)
     if kind is SourceKind.OURS:

@@ -1,4 +1,4 @@
-"""Files that PyTorch's ``torch.save`` writes: a zip archive with a pickle and the bare numbers.
+"""Reads files of PyTorch's ``torch.save``: a zip archive with a pickle and the bare numbers.
 
 ``NAME/data.pkl`` describes the tensors, ``NAME/data/0`` and so on are their storages, uncompressed.
 """
@@ -19,19 +19,19 @@ from pipeline_config.unquoted import fault
 from trained_models.errors import BadDataError, UserError
 from trained_models.importing.torch_pickle import ADVICE, BFLOAT16, DTYPES, Tensor, read_tensors
 
-# Some 150 bytes a tensor; the largest BERT has 400 of them.
+# Some 150 bytes per tensor; the largest BERT has 400 of them.
 LARGEST_PICKLE = 4 << 20
 _PICKLE = re.compile(r"([^/]+)/data\.pkl")
 _ZIP = b"PK\x03\x04"
-# What a file of PyTorch before 1.6 begins with: its magic number, pickled.
+# The beginning of a file of PyTorch before 1.6: its magic number, pickled.
 _LEGACY = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 
 
 class TorchFile:
     """The tensors of one file.
 
-    :param path: of the file, on this machine.
-    :param uri: of its folder, for messages.
+    :param path: path of the file, on this machine.
+    :param uri: URI of its folder, for messages.
     :raises UserError: it is of a format that is not read, or asks for more than tensors.
     :raises BadDataError: it is damaged.
     """
@@ -51,7 +51,7 @@ class TorchFile:
         return {name: tensor.shape for name, tensor in self._tensors.items()}
 
     def value(self, name: str) -> npt.NDArray[Any]:
-        """Return a tensor; one of bfloat16 comes as float32.
+        """Return a tensor; one of bfloat16 is returned as float32.
 
         :raises BadDataError: its bytes are damaged.
         """
@@ -83,7 +83,7 @@ class TorchFile:
         return self._stored(archive, info)
 
     def _stored(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-        # As PyTorch writes them. So nothing gets larger than the file that it is in.
+        # PyTorch writes them uncompressed. So nothing gets larger than the file that it is in.
         if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise UserError(
                 f"{self._place} is refused: a part of it is compressed, which PyTorch's own are "
@@ -110,7 +110,7 @@ class TorchFile:
                 self._check_format(file.read(len(_LEGACY)))
                 with zipfile.ZipFile(file) as archive:
                     yield archive
-        # The zip module's own, and what it raises of damaged numbers, names and flags.
+        # The zip module's own error, and those that it raises for damaged numbers, names and flags.
         except (zipfile.BadZipFile, OSError, EOFError, LookupError, ValueError) as error:
             reason = fault(error)
         except (NotImplementedError, RuntimeError, OverflowError) as error:

@@ -1,8 +1,8 @@
-"""The tensors that a pickle of PyTorch describes, read without running anything of it.
+"""Reads the tensors that a pickle of PyTorch describes, without running anything of it.
 
 A pickle is a program for a small stack machine: it may name any function of Python and call it.
-This is another such machine. It has no way to get at a function; a name is just a name here, and
-only those that tensors need mean something. PyTorch's own ``weights_only`` loading is built alike:
+This is another such machine. It cannot access any function; a name is just a name here, and only
+those that tensors need have a meaning. PyTorch's own ``weights_only`` loading works the same way:
 https://github.com/pytorch/pytorch/blob/main/torch/_weights_only_unpickler.py
 """
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from trained_models.errors import BadDataError, UserError
 
-# Storages by their class: how numpy reads them. It has no bfloat16, so those are bits here.
+# The numpy type of storages, by their class. numpy has no bfloat16, so those are bits here.
 FLOATS = {"torch.FloatStorage": "<f4", "torch.HalfStorage": "<f2"}
 BFLOAT16 = "torch.BFloat16Storage"
 DTYPES = FLOATS | {BFLOAT16: "<u2", "torch.LongStorage": "<i8"}
@@ -51,7 +51,7 @@ class Storage(NamedTuple):
 class Tensor(NamedTuple):
     """A view of a storage, within its bounds.
 
-    :param offset: of the first number; strides, too, are in numbers, not in bytes.
+    :param offset: offset of the first number; like the strides, in numbers, not in bytes.
     """
 
     storage: Storage
@@ -61,7 +61,7 @@ class Tensor(NamedTuple):
 
 
 class _Global(NamedTuple):
-    """An allowed name; nothing is behind it."""
+    """An allowed name; it stands for no Python object."""
 
     name: str
 
@@ -74,7 +74,7 @@ def read_tensors(data: bytes, place: str) -> dict[str, Tensor]:
     """Return the tensors of a state dictionary by name.
 
     :param data: the pickle.
-    :param place: what messages call it.
+    :param place: name of the file in messages.
     :raises UserError: it asks for something that no tensor needs, or holds something else.
     :raises BadDataError: it is damaged.
     """
@@ -108,7 +108,7 @@ class _Machine:
                 if step is None:
                     self._refuse(f"it has the instruction {opcode.name}")
                 step(self, argument)
-        # What pickletools, and a stack or memo that lacks something, raise.
+        # Errors of pickletools, and of a stack or memo that lacks something.
         except (ValueError, TypeError, LookupError, AssertionError, struct.error) as error:
             reason = str(error) if isinstance(error, _DamagedError) else type(error).__name__
         else:
@@ -128,7 +128,7 @@ class _Machine:
         self._stack.append(value)
 
     def skip(self, _argument: Any) -> None:
-        """Do nothing: protocol and frames."""
+        """Do nothing, for protocol and frames."""
 
     def mark(self, _argument: Any) -> None:
         self._marks.append(len(self._stack))
@@ -187,7 +187,7 @@ class _Machine:
         self.push(_Global(name))
 
     def build(self, _argument: Any) -> None:
-        """Drop what PyTorch adds to a state dictionary: versions of the modules."""
+        """Drop the state that PyTorch adds to a state dictionary: versions of the modules."""
         self._stack.pop()
         if type(self._stack[-1]) is not dict:
             self._refuse("it sets the state of what is no dictionary")
@@ -236,7 +236,7 @@ def _tensor(arguments: tuple[Any, ...]) -> Tensor:
         raise _DamagedError("a tensor has too many dimensions")
     steps = zip(shape, strides, strict=True)
     last = offset + sum((size - 1) * stride for size, stride in steps)
-    # The second: a stride of 0 makes a tensor of any size out of one number.
+    # The second check: with a stride of 0, one number would make a tensor of any size.
     if 0 not in shape and (last >= storage.size or math.prod(shape) > storage.size):
         raise _DamagedError("a tensor is larger than its storage")
     return Tensor(storage, offset, shape, strides)

@@ -1,4 +1,4 @@
-"""How the rows of a source's embedding become rows here: the vocabularies, token by token."""
+"""Maps the rows of a source's embedding to rows here, token by token of the vocabularies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trained_models.importing.sources import (
 )
 from trained_models.record_sources import split_tokens
 
-# Far beyond any vocabulary; a list of tokens is made that is as long as the largest id.
+# Far beyond any vocabulary. It is limited because a list of tokens is as long as the largest id.
 _LARGEST_ID = 10_000_000
 # WordPiece has this before a piece that continues a word; SentencePiece and byte-level BPE have
 # these before one that begins a word.
@@ -39,7 +39,7 @@ BEGINNINGS: dict[str, VocabularyKind] = {"\u2581": "sentencepiece", "\u0120": "b
 
 @dataclass(frozen=True)
 class SourceVocabulary:
-    """Ids by token, and the file that says so."""
+    """Ids by token, and the file that they are from."""
 
     uri: str
     ids: Mapping[str, int]
@@ -54,9 +54,9 @@ class SourceVocabulary:
 def source_vocabulary(
     uri: str, kind: SourceKind, read: uris.Reader = uris.read
 ) -> SourceVocabulary | None:
-    """Return the vocabulary beside weights, or None when there is none.
+    """Return the vocabulary next to weights, or None if there is none.
 
-    :param read: reads its files.
+    :param read: function that reads its files.
     :raises UserError: there is one that cannot be read.
     """
     folder = uri if kind is not SourceKind.TENSORFLOW else split(uri)[0]
@@ -80,9 +80,9 @@ def source_vocabulary(
 
 
 def tokenizer_lower_cases(folder: str, read: uris.Reader = uris.read) -> bool | None:
-    """Return whether the tokenizer beside weights lower-cases text; None: it does not say.
+    """Return whether the tokenizer next to weights lowercases text; None if it does not say.
 
-    :param read: reads its file.
+    :param read: function that reads its file.
     :raises UserError: the file cannot be read.
     """
     file = uris.join(folder, TOKENIZER_CONFIG)
@@ -96,7 +96,7 @@ def tokenizer_lower_cases(folder: str, read: uris.Reader = uris.read) -> bool | 
 
 
 def _read_vocabulary(data: bytes) -> dict[str, int]:
-    # Of a repeated token the last place counts, as in BERT's own reader.
+    # If a token is repeated, its last place counts, as in BERT's own reader.
     return {token: number for number, token in enumerate(split_tokens(data.decode()))}
 
 
@@ -128,14 +128,14 @@ def _named(ids: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Rows:
-    """What becomes of each row of a table that has one for each token.
+    """The mapping of the rows of a table that has one for each token.
 
     :param size: rows of the source.
-    :param copied: rows that are taken over, here and in the source.
-    :param means: row here, and the rows of the source whose mean it starts as.
+    :param copied: rows that are copied: their numbers here and in the source.
+    :param means: by row here, the rows of the source whose mean it starts as.
     :param random: rows of tokens that keep the random weights they have.
     :param dropped: tokens of the source that are not in the vocabulary here.
-    :param notes: what else is to be known, a sentence each.
+    :param notes: other remarks, a sentence each.
     """
 
     size: int
@@ -150,8 +150,8 @@ class Rows:
     ) -> npt.NDArray[np.float32]:
         """Return a table's value here.
 
-        :param source: [size, ...].
-        :param initial: what it has now; rows that nothing is known for keep it.
+        :param source: the source's table, [size, ...].
+        :param initial: its present value, which rows without a known token keep.
         """
         here, there = self.copied
         if here == there and len(here) == self.size == len(initial):
@@ -163,7 +163,7 @@ class Rows:
         return value
 
     def refuse_random(self, uri: str) -> None:
-        """Stop if a token would have random weights: what the source predicts would be noise.
+        """Stop if a token would have random weights: the source's predictions would be noise.
 
         :raises UserError: there are such tokens.
         """
@@ -176,7 +176,7 @@ class Rows:
             )
 
     def sentences(self) -> Iterator[str]:
-        """Yield what is to be said about the vocabulary."""
+        """Yield sentences on the mapping of the vocabulary."""
         if self.means or self.random or self.dropped:
             yield (
                 f"Vocabulary: {len(self.copied[0])} tokens keep their weights, {len(self.means)} "
@@ -189,10 +189,10 @@ class Rows:
 def plan_rows(
     source: SourceVocabulary | None, rows: int, vocabulary: Sequence[str], vocab_size: int
 ) -> Rows:
-    """Return how the tokens of a vocabulary get their rows.
+    """Return the mapping by which the tokens of a vocabulary get their rows.
 
-    :param source: None when it is not known.
-    :param rows: of the source's embedding.
+    :param source: the source's vocabulary; None: it is not known.
+    :param rows: rows of the source's embedding.
     :param vocabulary: tokens here, in order of id.
     :param vocab_size: rows of the embedding here; those beyond the vocabulary are never looked up.
     :raises UserError: a special token has no row, or the source's tokens are not known and it has
@@ -229,7 +229,7 @@ def plan_rows(
 
 
 def vocabulary_kind(tokens: Sequence[str]) -> VocabularyKind:
-    """Return which kind a vocabulary is: the one whose mark the most tokens begin with."""
+    """Return the kind of a vocabulary: the one whose mark the most tokens begin with."""
     counts: dict[VocabularyKind, int] = {
         "wordpiece": sum(token.startswith(CONTINUING) for token in tokens)
     }
@@ -241,7 +241,7 @@ def vocabulary_kind(tokens: Sequence[str]) -> VocabularyKind:
 
 
 def _same_rows(rows: int, tokens: int, vocab_size: int, *notes: str) -> Rows:
-    # Padding of the embedding too, if both have the same: then nothing at all changes.
+    # This includes the embedding's padding, if both have the same: then nothing at all changes.
     count = rows if rows == vocab_size else tokens
     return Rows(rows, (list(range(count)), list(range(count))), {}, [], [], notes)
 
@@ -278,14 +278,14 @@ def _grown_rows(source: SourceVocabulary, rows: int, vocabulary: Sequence[str]) 
 
 
 def split_into_pieces(token: str, ids: Mapping[str, Any], continuing: str) -> list[str]:
-    """Return the pieces of a new token, the longest first that fits, as WordPiece finds them.
+    """Return the pieces of a new token, each the longest that fits, as WordPiece finds them.
 
-    Written out, so that no machine needs a tokenizer for it and all find the same.
+    Written out here, so that no machine needs a tokenizer for it and all find the same.
 
-    :param token: a word, or, beginning with ``continuing``, what continues one.
-    :param ids: of the known pieces.
-    :param continuing: what pieces begin with that continue a word, such as ``##``.
-    :returns: nothing when a part of it is no known piece.
+    :param token: a word, or, if it begins with ``continuing``, the continuation of one.
+    :param ids: ids of the known pieces.
+    :param continuing: prefix of pieces that continue a word, such as ``##``.
+    :returns: the pieces; empty if a part of it is no known piece.
     """
     prefix = continuing if token.startswith(continuing) else ""
     rest, pieces = token.removeprefix(continuing), []

@@ -1,1 +1,1 @@
-"""T5 models where TensorFlow is not needed: their sizes, weights, folders and metrics."""
+"""T5 models as far as they need no TensorFlow: their sizes, weights, folders and metrics."""

@@ -1,13 +1,13 @@
-"""What is measured of texts that a model has written, each with a 95 % interval.
+"""Metrics of texts that a model has written, each with a 95 % interval.
 
 Exact match: equal after runs of white space are one space. ROUGE-L (Lin 2004): the F1 of the
 longest common subsequence of words, which are letters, digits and ``_`` in lower case; mean over
-examples. BLEU (Papineni 2002) as sacrebleu's default, of the whole split, from 0 to 100. Of labels:
-accuracy, macro-F1 over the labels that occur, and the share of texts that are none of the labels,
-which are wrong.
+examples. BLEU (Papineni 2002) as sacrebleu's default, of the whole split, from 0 to 100. For
+labels: accuracy, macro-F1 over the labels that occur or are written, and the share of texts that
+are none of the labels, which are wrong.
 
-Intervals say which examples there happen to be: quantiles of the metric over resamples of the
-examples, as :mod:`trained_models.downstream.intervals` draws them.
+Intervals cover the choice of examples: quantiles of the metric over resamples of the examples, as
+:mod:`trained_models.downstream.intervals` draws them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trained_models.downstream.intervals import resamples
 
 Floats = npt.NDArray[np.float64]
 Measure = Callable[[Floats], Floats]
-"""From how often each example counts, [K, N], to a metric of each of the K, [K]."""
+"""Function from how often each example counts, [K, N], to the K values of a metric, [K]."""
 
 _WORD = re.compile(r"\w+")
 _CONFIDENCE = 0.95
@@ -49,8 +49,8 @@ def scores(
 ) -> dict[TextMetric, Measured]:
     """Return all metrics of a kind of target.
 
-    :param labels: all that there are, where targets are labels.
-    :param random_seed: of the resamples; equal seeds, equal intervals.
+    :param labels: all labels, if targets are labels.
+    :param random_seed: seed of the resamples; equal seeds give equal intervals.
     :raises ValueError: there is no example, or not one output for each.
     """
     if not targets or len(outputs) != len(targets):
@@ -113,10 +113,10 @@ def _common(first: Sequence[str], second: Sequence[str]) -> int:
 
 
 def _bleu(pairs: Sequence[tuple[str, str]]) -> Measure:
-    # Takes half a second to import, and tasks with labels do without.
+    # Takes half a second to import, and tasks with labels do not need it.
     from sacrebleu.metrics import BLEU
 
-    # By sentence only counts are taken, for which it would rather have an effective order.
+    # Only counts are taken by sentence; without an effective order the library would warn.
     sentence, corpus = BLEU(effective_order=True), BLEU()
     found = [sentence.sentence_score(output, [target]) for output, target in pairs]
     counts = np.array([[*f.counts, *f.totals, f.sys_len, f.ref_len] for f in found], float)
@@ -145,14 +145,14 @@ def _label_measures(
     wanted = np.array([numbers[target] for target in targets])
     found = np.array([numbers.get(output, -1) for output in outputs])
     present = np.union1d(wanted, found[found >= 0])
-    # [N, labels]: by these F1 is a ratio of sums over examples.
+    # [N, labels]: with these, F1 is a ratio of sums over examples.
     is_wanted, is_found = wanted[:, None] == present, found[:, None] == present
 
     def macro_f1(weights: Floats) -> Floats:
         right = weights @ (is_wanted & is_found)
         sizes = weights @ is_wanted + weights @ is_found
         f1 = 2 * right / np.maximum(sizes, 1.0)
-        # A resample may lack a label; that says nothing of the model.
+        # A resample may lack a label, which says nothing about the model.
         return np.asarray(f1.sum(axis=1) / np.maximum((sizes > 0).sum(axis=1), 1))
 
     return {

@@ -1,4 +1,4 @@
-"""What ``config.json`` of a T5 model says: sizes and form, both ways; and what a row costs.
+"""Reads and writes the sizes and form in ``config.json`` of a T5 model; counts FLOPs of a row.
 
 T5 1.0 (arXiv 1910.10683) has ReLU, and its input embedding, scaled, is its output layer. T5 1.1 (as
 mT5 and Flan-T5) has a gated GELU and an output layer of its own.
@@ -19,13 +19,13 @@ from trained_models.importing.sources import HUGGING_FACE_CONFIG
 Form = Literal["1.0", "1.1"]
 
 PAD, EOS = 0, 1
-"""Ids of every T5 vocabulary. A target begins after a pad."""
+"""Ids in every T5 vocabulary. A target begins after a pad."""
 
 SOURCE, TARGET = "source", "target"
 """Names of a batch's ids, int32 [R, S] and [R, T]: of whole texts with ``</s>``, padded with 0."""
 
 CLASS = "T5ForConditionalGeneration"
-"""What the library transformers calls these models."""
+"""The class of these models in the library transformers."""
 
 _MODEL_TYPES = ("t5", "mt5")
 _FORMS: dict[str, Form] = {"relu": "1.0", "gated-gelu": "1.1"}
@@ -36,7 +36,7 @@ FIXED = {
     "eos_token_id": EOS,
     "decoder_start_token_id": PAD,
 }
-"""What tf-models' model or T5 itself has no choice of."""
+"""Settings that are constant in tf-models' model or in T5 itself."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Sizes:
 
 
 def describe(folder: str) -> Sizes:
-    """Return the sizes of a Hugging Face folder.
+    """Return the sizes of the model in a Hugging Face folder.
 
-    :raises UserError: there is no ``config.json``, or the model computes something else than T5 as
+    :raises UserError: there is no ``config.json``, or the model computes something other than T5 as
         it is built here.
     """
     uri = uris.join(folder, HUGGING_FACE_CONFIG)
@@ -78,9 +78,9 @@ def describe(folder: str) -> Sizes:
 
 
 def sizes_in(content: Mapping[str, Any], uri: str) -> Sizes:
-    """Return the sizes that the content of a ``config.json`` tells of.
+    """Return the sizes in the content of a ``config.json``.
 
-    :param uri: of the file, for messages.
+    :param uri: URI of the file, for messages.
     :raises UserError: as :func:`describe`.
     """
     try:
@@ -101,7 +101,7 @@ def _sizes(content: Mapping[str, Any], uri: str) -> Sizes:
     for name, value in FIXED.items():
         if content.get(name, value) != value:
             raise UserError(f"{uri}: {name} has to be {value:g}, as in every published T5.")
-    # transformers 5 writes by a name of its own what it once told by the tied embeddings.
+    # transformers 5 has a setting of its own for what tied embeddings once implied.
     scaled = content.get("scale_decoder_outputs", content.get("tie_word_embeddings", True))
     if bool(scaled) is (form == "1.1"):
         raise UserError(
@@ -131,7 +131,7 @@ def configuration(sizes: Sizes, dropout_rate: float) -> dict[str, Any]:
         "is_encoder_decoder": True,
         "feed_forward_proj": projections[own.pop("form")],
         "dropout_rate": dropout_rate,
-        # By this transformers tells whether the output is scaled, and has an embedding of its own.
+        # From this, transformers derives whether the output is scaled, and has its own embedding.
         "tie_word_embeddings": not sizes.has_own_output,
         **FIXED,
         **own,
@@ -139,7 +139,7 @@ def configuration(sizes: Sizes, dropout_rate: float) -> dict[str, Any]:
 
 
 def forward_flops(sizes: Sizes, source: int, target: int) -> int:
-    """Return the FLOPs of a row forwards: matrix products alone, 2mnk each.
+    """Return the forward FLOPs of a row: matrix products alone, 2mnk each.
 
     :param source: tokens of the text.
     :param target: tokens of the target.

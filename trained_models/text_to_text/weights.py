@@ -20,12 +20,12 @@ _SHARED = "shared.weight"
 _OUTPUT = "lm_head.weight"
 _EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 LEFT_OUT = frozenset({"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"})
-"""The first T5 models were written with it, and nothing has ever used it."""
+"""A tensor that the first T5 models were written with, and that nothing has ever used."""
 
 
 @dataclass(frozen=True)
 class _Names:
-    """What :class:`trained_models.importing.hugging_face.HuggingFaceReader` asks of a model."""
+    """Names for :class:`trained_models.importing.hugging_face.HuggingFaceReader`."""
 
     tied: Mapping[str, str]
     prefix: str = ""
@@ -33,12 +33,12 @@ class _Names:
     left_out: frozenset[str] = LEFT_OUT
 
     def known_name(self, name: str) -> str:
-        """Return a tensor's name: it never was another."""
+        """Return a tensor's name unchanged: there were never old names."""
         return name
 
 
 def weights(sizes: Sizes) -> list[Weight]:
-    """Return all weights; variables' names are what the names of tf-models' end with."""
+    """Return all weights; the names of variables are the ends of tf-models' names."""
     found = [alike(SHARED_EMBEDDING, _SHARED, (sizes.vocab_size, sizes.d_model))]
     for side, layers in (("encoder", sizes.num_layers), ("decoder", sizes.num_decoder_layers)):
         buckets = (sizes.relative_attention_num_buckets, sizes.num_heads)
@@ -83,7 +83,7 @@ def _scale(variable: str, tensor: str, sizes: Sizes) -> Weight:
 
 
 def tied(sizes: Sizes) -> dict[str, str]:
-    """Return second names of tensors, and the first ones."""
+    """Return the first names of tensors by their second names."""
     names = (*_EMBEDDINGS, *(() if sizes.has_own_output else (_OUTPUT,)))
     return dict.fromkeys(names, _SHARED)
 
@@ -93,7 +93,7 @@ def read_weights(folder: str, sizes: Sizes) -> Values:
 
     An output layer that the folder does not have is the input embedding, as transformers ties them.
 
-    :param sizes: of the folder.
+    :param sizes: sizes of the model in the folder.
     :raises UserError: weights are missing, left over or of another shape; the message names them.
     :raises BadDataError: a file is damaged, or a value is not finite.
     """
@@ -133,7 +133,7 @@ def _tied_output(weight: Weight, reader: HuggingFaceReader) -> Weight:
 def tensors(sizes: Sizes, values: Mapping[str, npt.NDArray[np.float32]]) -> Values:
     """Return weights by the names and in the layouts of Hugging Face; undoes reading.
 
-    :param values: by the ends of variables' names.
+    :param values: values by the ends of variables' names.
     """
     return {
         weight.tensor: np.ascontiguousarray(

@@ -1,4 +1,4 @@
-"""BERT: what it is called in the library transformers, and what is always so in it.
+"""BERT: its names in the library transformers, and its constants.
 
 https://huggingface.co/docs/transformers/model_doc/bert
 """

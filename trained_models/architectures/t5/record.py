@@ -29,17 +29,17 @@ from trained_models.text_to_text.sizes import (
 from trained_models.weight_names import Weight
 
 FORMS: dict[str, Form] = {"relu": "1.0", "gelu_new": "1.1"}
-"""By ``model.hidden_act``."""
+"""Versions of T5 by ``model.hidden_act``."""
 
 NO_CLASSIFIER = (
     "model.architecture is t5: classifiers stand on encoders alone. Fine-tune it from text to "
     "text, by text_to_text.init_checkpoint, with labels as targets."
 )
 
-# Of a lineage's model these have no settings: every published one has the same.
+# A lineage's model has no settings for these: they are the same in every published model.
 _FIXED_SIZES = ("relative_attention_num_buckets", "relative_attention_max_distance")
 
-# Names in ``config.json``; what is of both is said once.
+# Names in ``config.json``; sizes that encoder and decoder share are listed once.
 _SETTINGS = {
     "vocab_size": "vocab_size",
     "hidden_size": "d_model",
@@ -67,7 +67,7 @@ def sizes_of(model: ModelConfig) -> Sizes:
 def describe(uri: str, content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the model that a ``config.json`` describes.
 
-    :raises UserError: there are none: it is no T5 as it is built here.
+    :raises UserError: it is no T5 as it is built here, so there are no such settings.
     """
     sizes = sizes_in(content, uri)
     defaults = {field.name: field.default for field in fields(Sizes)}
