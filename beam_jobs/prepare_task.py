@@ -20,11 +20,11 @@ from beam_jobs.job.engines import Engine
 from beam_jobs.job.options import job_parser, parse_job
 from beam_jobs.job.progress import Pass
 from beam_jobs.job.running import JobRequest, RemoteJob, Submitted, WorkPlace, launch
-from beam_jobs.labeled.outcome import TaskOutcome
-from beam_jobs.labeled.pipeline import run_pipeline, run_plainly
-from beam_jobs.labeled.preparation import Preparation, in_folder, plan_preparation
-from beam_jobs.labeled.training_text import note_training_text
-from beam_jobs.labeled.verdict import warnings
+from beam_jobs.labelled.outcome import TaskOutcome
+from beam_jobs.labelled.pipeline import run_pipeline, run_plainly
+from beam_jobs.labelled.preparation import Preparation, in_folder, plan_preparation
+from beam_jobs.labelled.training_text import note_training_text
+from beam_jobs.labelled.verdict import warnings
 from corpus.errors import UserError
 from pipeline_config import ConfigError, FinetuningConfig, parse_rental_config
 from pipeline_config.data_schema import BeamConfig
