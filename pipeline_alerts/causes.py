@@ -121,7 +121,7 @@ ADVICE = {
     Cause.RUN_STALLED: "Look whether Airflow's scheduler and triggerer work and the DAG is not "
     "paused. If all of that is well, clear the task that should go on.",
     Cause.TPU_WITHOUT_JOB: "Look whether Airflow's scheduler works and the DAG is not paused: the "
-    "run then goes on, or gives the TPU back. Else: python -m tpu_lifecycle list.",
+    "run then goes on, or deletes the TPU. Else: python -m tpu_lifecycle list.",
     Cause.PAUSED_WITH_TPU: "Unpause the DAG, or mark the run as failed and unpause it: then the "
     "TPU is deleted.",
     Cause.WATCH_SILENT: "Start Airflow's scheduler, unpause the pipeline_watch DAG, and look at "
