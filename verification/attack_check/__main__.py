@@ -1,9 +1,9 @@
-"""Tries attacks on the store and the registry, and controls in which a mend is switched off.
+"""Tries attacks on the store and the registry, and controls with a safeguard disabled.
 
 Copy-paste: ``python -m verification.attack_check --only "full disk"``. Prints a line of JSON for
-each row; what is done with the same code is kept. It needs root, for disks of its own.
+each row; results for the same code are reused. It needs root, to mount its own disks.
 
-Exit code: 0 nothing was bad or lost, and each control was bad; 1 otherwise.
+Exit code: 0 if no attack did harm or lost data, and each control did harm; 1 otherwise.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from verification.checks import add_state_dir, code_version
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Try what the command line says; return the exit code."""
+    """Run the command line; return the exit code."""
     options = _parser().parse_args(argv)
-    # Some rows run tasks, whose operators are where only Airflow looks by itself.
+    # Some rows run tasks, whose operators are in a folder that only Airflow adds by itself.
     sys.path[:0] = import_path().split(os.pathsep)
     from verification.attack_check.catalogue import ROWS
 
@@ -54,21 +54,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _tried(rows: Sequence[Row], jobs: int) -> Iterator[Result]:
-    """Yield the results of rows as they are there.
+    """Yield the results of rows as they become available.
 
-    :param jobs: processes that try a row each at a time; with one, none but this.
+    :param jobs: number of processes that each try one row at a time; with 1, only this process.
     """
     if jobs < 2:
         yield from map(_try, rows)
         return
-    # Forked: what rows need has been imported.
+    # Forked, so that the rows' imports are already done.
     with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
         for tried in as_completed([pool.submit(_try_named, row.name) for row in rows]):
             yield tried.result()
 
 
 def _try_named(name: str) -> Result:
-    # Rows are functions, which no process can be sent.
+    # Rows contain functions, which cannot be sent to another process.
     from verification.attack_check.catalogue import ROWS
 
     return _try(next(row for row in ROWS if row.name == name))
@@ -87,9 +87,9 @@ def _try(row: Row) -> Result:
 
 @contextmanager
 def _lines() -> Iterator[TextIO]:
-    """Yield where rows are printed; for so long, all else that goes there goes to the errors.
+    """Yield the real stdout for the rows; all other output to stdout goes to stderr meanwhile.
 
-    Airflow logs to the standard output.
+    Airflow logs to stdout.
     """
     saved = os.dup(1)
     os.dup2(2, 1)
