@@ -156,8 +156,7 @@ def _tokenizers(name: str, bench: Bench, vocabulary: Path | None) -> Row:
 
 
 def two_cores_vs_one(bench: Bench) -> Iterator[Row]:
-    """Yield a row of the speed without start-up: the extra time of a large input over a small one.
-    """
+    """Yield a row of the speed without start-up, from the times of a large and a small input."""
     small, large = bench.sizes.steady
     shards = bench.corpus.take(small)
     if processes_for([str(path) for path in shards], [p.stat().st_size for p in shards], 2) != 2:
