@@ -1,1 +1,1 @@
-"""What runs on a laptop only: the local stack and the demo."""
+"""Programs for a single machine such as a laptop: the local stack and the demo."""

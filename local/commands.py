@@ -12,11 +12,11 @@ from local.stack.paths import REPOSITORY
 
 
 def import_path(code: Path = REPOSITORY) -> str:
-    """Return the PYTHONPATH of the project's code, by the import roots of ``pyproject.toml``.
+    """Return the PYTHONPATH of the project's code, from the import roots in ``pyproject.toml``.
 
-    Airflow adds ``plugins`` by itself; this is for what runs beside it.
+    Airflow adds ``plugins`` by itself; this is for programs outside of it.
 
-    :param code: the folder that has the code: this repository, or a copy of it.
+    :param code: the folder with the code: this repository, or a copy of it.
     """
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     roots: list[str] = project["tool"]["pytest"]["ini_options"]["pythonpath"]
@@ -35,7 +35,7 @@ def run_module(module: str, *arguments: str) -> str:
 
 
 def run_watched(module: str, *arguments: str) -> None:
-    """Run ``python -m module`` where a person watches: all that it says goes to stderr.
+    """Run ``python -m module`` with all of its output on stderr, for a person to watch.
 
     :raises subprocess.CalledProcessError: it fails.
     """

@@ -1,4 +1,4 @@
-"""Accelerator types of Cloud TPU: cores, chips and hosts by name, and zones that have them."""
+"""Accelerator types of Cloud TPU: cores, chips and hosts by type, and the zones that have them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ all: each is another chance of capacity. By {SOURCE}: *read* on 2026-11-26 in a 
 that page, or only *believed*, as the copy ended before. Some sizes of v2 and v3 are in only one of
 the zones. What your project is offered, `python -m preflight cloud` asks the service."""
 
-# By family, as accelerator types begin.
+# By family, the prefix of an accelerator type.
 READ = {
     "v2": ("us-central1-a", "us-central1-b", "us-central1-c"),
     "v3": ("us-central1-a", "us-central1-b"),
@@ -38,7 +38,7 @@ def region_of(zone: str) -> str:
 
 
 def by_region(zones: Iterable[str]) -> dict[str, list[str]]:
-    """Return zones by the region that they are part of, both sorted."""
+    """Return zones grouped by region, both sorted."""
     found: dict[str, list[str]] = {}
     for zone in sorted(zones):
         found.setdefault(region_of(zone), []).append(zone)
@@ -46,7 +46,7 @@ def by_region(zones: Iterable[str]) -> dict[str, list[str]]:
 
 
 def more_zones(accelerator_type: str, zones: Iterable[str]) -> list[str]:
-    """Return the zones of the same regions that are not named and have the type too, sorted.
+    """Return further zones of the same regions that also have the type, sorted.
 
     :param accelerator_type: such as ``v5litepod-8``.
     :param zones: ``tpu.zones``.
@@ -59,14 +59,15 @@ def more_zones(accelerator_type: str, zones: Iterable[str]) -> list[str]:
 
 
 def core_count(accelerator_type: str) -> int:
-    """Return the number in an accelerator type's name, over which batches have to split evenly."""
+    """Return the number in an accelerator type's name; batches must split evenly over as many."""
     return int(accelerator_type.rpartition("-")[2])
 
 
 def chips(accelerator_type: str) -> int:
     """Return the number of chips of an accelerator type.
 
-    v2, v3, v4 and v5p count cores, two a chip, in their names; v5litepod and v6e count chips.
+    The names of v2, v3, v4 and v5p count cores, two per chip; those of v5litepod and v6e count
+    chips.
     Source: https://cloud.google.com/tpu/docs/supported-tpu-configurations
     """
     family, _, count = accelerator_type.rpartition("-")
@@ -76,13 +77,13 @@ def chips(accelerator_type: str) -> int:
 def hosts(accelerator_type: str) -> int:
     """Return the number of hosts of an accelerator type, each a worker.
 
-    Of v5litepod and v6e one host has up to 8 chips; larger slices, and all of the others, have 4
-    chips a host. Source: as for :func:`chips`.
+    A single-host slice of v5litepod or v6e has up to 8 chips; larger slices, and all other types,
+    have 4 chips per host. Source: as for :func:`chips`.
     """
     count = chips(accelerator_type)
     return 1 if count <= host_chips(accelerator_type) else math.ceil(count / 4)
 
 
 def host_chips(accelerator_type: str) -> int:
-    """Return the chips of the largest slice of an accelerator type's family that is one host."""
+    """Return the chips of the largest single-host slice in an accelerator type's family."""
     return 8 if accelerator_type.rpartition("-")[0] in {"v5litepod", "v6e"} else 4

@@ -1,4 +1,4 @@
-"""Rules of what an architecture can do, and of how it is pretrained."""
+"""Rules about what an architecture supports, and how it is pretrained."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _decoders_have_what_they_can(config: PipelineConfig) -> Iterator[str]:
     """What is of encoders alone is not asked of T5."""
     if not config.model.has_decoder:
         return
-    # By setting: what it has to be, and why.
+    # By setting: the value it must have, and why.
     needed = {
         "model.attention_probs_dropout_prob": (0.0, "T5 has one rate, model.hidden_dropout_prob"),
         "model.init_encoder_only": (False, "T5 has no head that could begin anew"),

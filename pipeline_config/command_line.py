@@ -1,4 +1,4 @@
-"""What command lines have in common: their parser, sub-commands, and an exit code for refusals."""
+"""Shared parts of command lines: the parser, sub-commands, and the exit code of refusals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Run = Callable[[argparse.Namespace], int]
 
 
 def command_parser(module: str, text: str | None, **options: Any) -> argparse.ArgumentParser:
-    """Return the parser of ``python -m MODULE``, whose help keeps the line breaks of its text."""
+    """Return the parser of ``python -m MODULE``, whose help keeps the text's line breaks."""
     return argparse.ArgumentParser(
         prog=f"python -m {module}",
         description=text,
@@ -21,23 +21,23 @@ def command_parser(module: str, text: str | None, **options: Any) -> argparse.Ar
 
 
 class SubCommands:
-    """The commands below ``python -m MODULE``; each says what it runs."""
+    """The sub-commands of ``python -m MODULE``."""
 
     def __init__(self, module: str, text: str | None) -> None:
         self.parser = command_parser(module, text)
         self._commands = self.parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(self, name: str, run: Run, text: str) -> argparse.ArgumentParser:
-        """Return the parser of one more command."""
+        """Add a sub-command and return its parser."""
         command = self._commands.add_parser(name, help=text, description=text)
         command.set_defaults(run=run)
         return command
 
     def run(self, words: Sequence[str] | None, *refusals: type[Exception]) -> int:
-        """Run the command that the words name; return its exit code, or 1 when it refuses.
+        """Run the sub-command that the arguments name; return its exit code, or 1 if it refuses.
 
-        :param words: default: those of the process.
-        :param refusals: errors that say all there is to say; they go to stderr, in one line.
+        :param words: arguments; default: those of the process.
+        :param refusals: errors whose message suffices; it goes to stderr without a traceback.
         """
         arguments = self.parser.parse_args(words)
         try:

@@ -1,4 +1,4 @@
-"""Settings of the smaller models that are made of a fine-tuned classifier, and their steps."""
+"""Settings of the smaller models that are made from a fine-tuned classifier, and their steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ChildName = Annotated[str, Field(pattern=patterns.CHILD)]
 
 
 def steps_of(child: str) -> tuple[str, ...]:
-    """Return what a child is made by, in order: ``student``, ``trim``, one of :data:`TFLITE`."""
+    """Return the steps that make a child, in order: ``student``, ``trim``, a :data:`TFLITE`."""
     return tuple(child.split("+"))
 
 

@@ -1,4 +1,4 @@
-"""Settings of the text that a run learns from, and of the rows that are made of it."""
+"""Settings of the text that a run learns from, and of the rows that are made from it."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ class CorpusConfig(Section):
 
     @property
     def documents_of_text(self) -> Literal["file", "blank_line", "line"]:
-        """What one document of a text file is."""
+        """The unit that counts as one document of a text file."""
         return self.document if self.document in {"file", "line"} else "blank_line"
 
     def hashed(self, without: set[str]) -> dict[str, Any]:
-        """Return the settings for a hash, but for some.
+        """Return the settings that go into a hash, with some left out.
 
-        Settings that were added after text had been prepared are only among them where they change
-        something, so that this text keeps its keys.
+        Settings that were added in later releases are included only where they change something,
+        so that text prepared before keeps its keys.
         """
         added = {"document"} if self.documents_of_text == "blank_line" else set()
         if self.group_field is None:
@@ -220,14 +220,14 @@ class MaskingConfig(Section):
     )
 
     def span_counts(self, tokens: int) -> SpanCounts:
-        """Return what unit=sentinel hides of a text of so many tokens."""
+        """Return how much unit=sentinel hides of a text with the given number of tokens."""
         return span_counts(tokens, self.masked_lm_prob, self.mean_span_tokens)
 
     def hashed(self, without: set[str] | None = None) -> dict[str, Any]:
-        """Return the settings for a hash, but for some.
+        """Return the settings that go into a hash, with some left out.
 
-        The length of spans is only among them where spans are corrupted: it was added after rows
-        had been written and models trained without.
+        The length of spans is included only where spans are corrupted: rows were written and models
+        trained before that setting existed.
         """
         added = {"mean_span_tokens"} if self.unit != "sentinel" else set()
         return self.model_dump(mode="json", exclude=added | (without or set()))

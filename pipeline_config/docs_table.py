@@ -33,7 +33,7 @@ _SECTION = re.compile(r"\[(?P<section>[a-z_]+)\]")
 
 
 class Reason(NamedTuple):
-    """A setting of a preset, its value as in the file, and the reason that stands beside it."""
+    """A setting of a preset, its value as in the file, and the reason in the line's comment."""
 
     name: str
     value: str
@@ -41,9 +41,9 @@ class Reason(NamedTuple):
 
 
 def reasons(preset: str, schema: Schema) -> Iterator[Reason]:
-    """Yield what a preset's own file sets, in its order; not what it takes from another.
+    """Yield the settings in a preset's own file, in order, without those it inherits.
 
-    :raises ValueError: a line is written in a way that is not read here.
+    :raises ValueError: a line has a form that is not supported here.
     """
     text = (FOLDERS[schema] / f"{preset}.toml").read_text(encoding="utf-8")
     content = tomllib.loads(text)
@@ -148,7 +148,7 @@ def _environment() -> str:
 
 
 def _default(value: object) -> str:
-    """Return a setting as it would be written into its environment variable."""
+    """Return a setting's default as it would be written into its environment variable."""
     if isinstance(value, tuple):
         text = ",".join(value)
     elif isinstance(value, bool):
@@ -204,7 +204,7 @@ def _presets(
 
 
 def _reasons(schema: Schema) -> Iterator[str]:
-    """Yield why the presets for real use set what they set."""
+    """Yield tables with the reasons for the values of all presets but the smoke ones."""
     for preset in preset_names(schema):
         if not preset.endswith("smoke"):
             yield f"### Why `{preset}` has these values\n"
@@ -215,7 +215,7 @@ def _reasons(schema: Schema) -> Iterator[str]:
 
 
 def _zones() -> Iterator[str]:
-    """Yield which zones have which TPU types."""
+    """Yield the table of zones by TPU type."""
     yield "## Zones\n"
     yield f"{ZONES_INTRODUCTION}\n"
     rows = [
@@ -245,7 +245,7 @@ def _type(schema: dict[str, Any]) -> str:
 
 
 def limits(schema: dict[str, Any]) -> str:
-    """Return the limits or choices of a setting in words; empty when there are none.
+    """Return the limits or choices of a setting in words; empty if it has none.
 
     :param schema: the setting's own JSON schema.
     """
@@ -283,6 +283,6 @@ def _value(value: Any) -> str:
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
-    # A bar would end the cell, even inside code.
+    # An unescaped bar would end the cell, even inside code.
     cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join("| " + " | ".join(line) + " |" for line in cells) + "\n"

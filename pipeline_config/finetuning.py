@@ -1,8 +1,8 @@
 """Every setting of a fine-tuning run.
 
 As in :mod:`pipeline_config.schema`: the form, the trainer, the docs table and the stored
-``config.json`` are made from these classes. What is fine-tuned is a model of a lineage; what on,
-the tasks say (:mod:`pipeline_config.task`).
+``config.json`` are made from these classes. A run fine-tunes a model of a lineage on tasks, which
+:mod:`pipeline_config.task` describes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FINETUNING_FORMAT_VERSION = 1
 Rate = Annotated[float, Field(gt=0.0, le=1.0)]
 
 MODEL = "model"
-"""What a plan calls the model that a run is about; the others are those of
+"""Name in a plan of the model that a run fine-tunes; the others are named as in
 ``encoder.compare_with``."""
 
 
@@ -233,11 +233,11 @@ def training_config(
     random_seed: int,
     tpu: TpuConfig | None = None,
 ) -> PipelineConfig:
-    """Return one trial's settings in the terms of the pretraining's parts, which it is made of.
+    """Return one trial's settings as a pretraining configuration, whose code trains it.
 
     :param model: architecture of the encoder.
-    :param train_steps: of this trial: the epochs of its examples.
-    :param tpu: what trains, and by whose peak utilization is measured. None: neither is asked for.
+    :param train_steps: steps of this trial, from its examples and epochs.
+    :param tpu: the TPU that trains, whose peak utilization is measured against. None: the default.
     """
     own = {"kind": "bpe", "do_lower_case": False} if model.has_byte_tokens else {}
     return PipelineConfig(

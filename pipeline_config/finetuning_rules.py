@@ -1,6 +1,6 @@
-"""Rules that join several settings of a fine-tuning run; as those of :mod:`pipeline_config.rules`.
+"""Rules that combine settings of a fine-tuning run; like those of :mod:`pipeline_config.rules`.
 
-That tasks and models are there is checked in :mod:`preflight.run.finetuning`.
+The existence of tasks and models is checked in :mod:`preflight.run.finetuning`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pipeline_config.rental_rules import RENTAL_RULES, worst_case_cost
 from pipeline_config.rules import named_twice
 
 _USING_MODES = ("eval", "predict", "export")
-"""Modes that use what another run has trained."""
+"""Modes that use models of another run."""
 
 _TEXT_TO_TEXT_MODES = ("train_and_eval", "train")
 
 
 def finetuning_violations(config: FinetuningConfig) -> list[str]:
-    """Return one line for every rule the configuration breaks; empty when it is sound."""
+    """Return one line for every violation in the configuration; empty when it is valid."""
     return [
         *(line for rule in RENTAL_RULES for line in rule(config)),
         *(line for rule in FINETUNING_RULES for line in rule(config)),
@@ -88,7 +88,7 @@ def _children_are_of_classifiers(config: FinetuningConfig) -> Iterator[str]:
 def _nothing_is_trained_twice(config: FinetuningConfig) -> Iterator[str]:
     """Tasks, rates, seeds and smaller models are named once each."""
     recipe = config.finetuning
-    # As in the names of the trials.
+    # Formatted as in the names of the trials.
     rates = [f"{rate:g}" for rate in recipe.learning_rates]
     yield from named_twice(
         {
@@ -180,7 +180,7 @@ def _all_tpus_stay_in_budget(config: FinetuningConfig) -> Iterator[str]:
     """The dearest outcome of all parallel TPUs is within budget.max_cost."""
     budget, count = config.budget, config.finetuning.parallel_tpus
     worst = finetuning_worst_case_cost(config)
-    # Of a single one another rule says it.
+    # Another rule checks a single TPU.
     if count > 1 and budget.max_cost is not None and worst > budget.max_cost:
         yield (
             f"budget.max_cost: finetuning.parallel_tpus={count} TPUs, each within its own "
@@ -191,7 +191,7 @@ def _all_tpus_stay_in_budget(config: FinetuningConfig) -> Iterator[str]:
 
 
 def finetuning_worst_case_cost(config: FinetuningConfig) -> float:
-    """Return the most that the run's TPUs can cost: an upper estimate. Each has the budget."""
+    """Return an upper bound of the cost of the run's TPUs, each of which has the whole budget."""
     return worst_case_cost(config) * config.finetuning.parallel_tpus
 
 

@@ -1,4 +1,4 @@
-"""Reading configurations: presets, ``section.name`` overrides and stored ``config.json`` files."""
+"""Reads configurations: presets, ``section.name`` overrides and stored ``config.json`` files."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def load_preset(name: str) -> PipelineConfig:
     """Return a preset's configuration of a pretraining run.
 
     :param name: one of :func:`preset_names`, or the path of a ``.toml`` file of your own, which may
-        say ``extends = "NAME"``.
+        contain ``extends = "NAME"``.
 
     :raises ConfigError: there is no such preset, or it breaks a rule.
     """
@@ -107,7 +107,7 @@ def with_overrides(base: Config, overrides: Mapping[str, Any]) -> Config:
             continue
         section, name = key.split(".")
         merged[section][name] = value
-        # An empty input of a form or command line means "no value" where there may be none.
+        # An empty input of a form or command line means "no value" where that is allowed.
         if value == "" and key in optional:
             merged[section][name] = None
         elif value is None and key in lists:
@@ -123,7 +123,7 @@ def with_overrides(base: Config, overrides: Mapping[str, Any]) -> Config:
 
 
 def _is_bool(value: object) -> bool:
-    """Return whether a value is true or false, or has one in it: Python takes these for 1 and 0."""
+    """Return whether a value is or contains a bool, which Python would take for 1 or 0."""
     return isinstance(value, bool) or (isinstance(value, list) and any(map(_is_bool, value)))
 
 
@@ -151,18 +151,18 @@ def _limit_problems(error: ValidationError) -> list[str]:
 
 
 def _limit(item: Any) -> str:
-    """Return which limit an error of pydantic is about; of a pattern what it means."""
+    """Return the limit that a pydantic error is about; a pattern is put in words."""
     words = IN_WORDS.get(item.get("ctx", {}).get("pattern"))
     return f"Input should be: {words}" if words else str(item["msg"])
 
 
 def parse_overrides(assignments: list[str], schema: Schema = PipelineConfig) -> dict[str, Any]:
-    """Turn ``section.name=value`` words of a command line into overrides.
+    """Return the overrides from the ``section.name=value`` arguments of a command line.
 
-    The value of a text setting is taken as it is, and an empty one as no value where that is
-    possible. A list may be written with commas. Any other value is read as JSON.
+    The value of a text setting is taken literally, and an empty one as no value where that is
+    allowed. A list may be written with commas. Any other value is parsed as JSON.
 
-    :raises ConfigError: a word has no ``=``.
+    :raises ConfigError: an argument has no ``=``.
     """
     wrong = [word for word in assignments if "=" not in word]
     if wrong:
@@ -179,7 +179,7 @@ def _parse_value(annotation: Any, text: str) -> Any:
     options = get_args(annotation)
     if type(None) in options and text in {"", "null"}:
         return None
-    # Text, text or nothing, a choice of words: a partition such as 20260131 is not a number.
+    # Text, optional text, or a choice of words: a partition such as 20260131 is not a number.
     if annotation is str or str in options or get_origin(annotation) is Literal:
         return text
     is_list = get_origin(annotation) is list
@@ -192,7 +192,7 @@ def _parse_value(annotation: Any, text: str) -> Any:
 
 
 def _parse_item(annotation: Any, word: str) -> Any:
-    """Return an item of a list as its type wants it: numbers as numbers."""
+    """Return an item of a list, converted to the item type."""
     kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
     return _parse_value(kind, word)
 
@@ -216,9 +216,9 @@ def parse_finetuning_config(data: bytes, uri: str) -> FinetuningConfig:
 
 
 def parse_rental_config(data: bytes, uri: str) -> RentalConfig:
-    """Read what a stored ``config.json`` of any kind of run says of the TPU to rent.
+    """Read the TPU rental settings of a stored ``config.json`` of any kind of run.
 
-    :raises ConfigError: as above.
+    :raises ConfigError: it is damaged, of an unknown version, or breaks a rule.
     """
     if _head(data, uri)["format"] == FINETUNING_FORMAT:
         return parse_finetuning_config(data, uri)

@@ -1,17 +1,17 @@
-"""Which texts a setting may hold: each pattern once, with the words in which people are told it."""
+"""Patterns of text settings, each defined once and with a description in words."""
 
 from __future__ import annotations
 
 LANGUAGE = r"^[a-z]{2,3}$"
 NAME = r"^[a-z][a-z0-9-]{0,39}$"
-"""Of a lineage or a labelled task: a folder name and part of keys."""
+"""Name of a lineage or a labeled task: a folder name and part of keys."""
 VERSION = r"^v-[0-9a-f]{12}$"
 RUN_KEY = r"^[0-9a-f]{12}$"
 CHILD = (
     r"^(student|trim|student\+trim|((student|trim|student\+trim)\+)?"
     r"tflite_(float32|float16|dynamic_range))$"
 )
-"""Of a smaller model: its steps, see :mod:`pipeline_config.compression`."""
+"""Name of a smaller model: its steps, see :mod:`pipeline_config.compression`."""
 STEPS = r"^(auto|[1-9][0-9]{0,8})$"
 REGION = r"^[a-z]+-[a-z]+[0-9]+$"
 ZONE = r"^[a-z]+-[a-z]+[0-9]+-[a-z]$"
@@ -51,4 +51,4 @@ IN_WORDS = {
     CURRENCY: "three capital letters, such as USD",
     MONTH_OR_DAY: "a month or a day, such as 2026-01 or 2026-01-31",
 }
-"""What follows *Limits:* or *received a text that is not:*, by pattern."""
+"""Description of each pattern for documentation and error messages."""

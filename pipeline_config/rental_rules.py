@@ -1,4 +1,4 @@
-"""Rules that join settings of the TPU, the data job and the budget: of runs of every kind."""
+"""Rules that combine settings of the TPU, the data job and the budget, for all kinds of runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline_config.rental_schema import RentalConfig
 from pipeline_config.schema import PipelineConfig
 
 _ROUNDED = 1 + 1e-9
-"""So much more may be what a limit buys, by rounding."""
+"""Tolerance for rounding when a cost is compared with the limit it was derived from."""
 
 
 def _dataflow_is_complete(config: RentalConfig) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _cost_stays_in_budget(config: RentalConfig) -> Iterator[str]:
     """The dearest possible outcome is within budget.max_cost, unless steps are decided by it."""
     budget = config.budget
     worst = worst_case_cost(config)
-    # Of auto steps it buys what it can, and chip-hours end by it.
+    # With auto steps, max_cost decides their number and limits the chip-hours.
     is_auto = isinstance(config, PipelineConfig) and config.training.train_steps == "auto"
     if budget.max_cost is not None and worst > _ROUNDED * budget.max_cost and not is_auto:
         yield (

@@ -1,4 +1,4 @@
-"""Settings of the TPU that a run rents: which, for how long, for how much."""
+"""Settings of the TPU that a run rents: type, budget and hang limits."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class BudgetConfig(Section):
 
     @property
     def chip_hours_limit(self) -> tuple[str, float] | None:
-        """Return the setting that limits chip-hours, and how many it allows; None: none does."""
+        """Return the setting that limits chip-hours most, and its limit; None: no setting does."""
         limits = []
         if self.max_cost is not None and self.price_per_chip_hour:
             limits.append(("budget.max_cost", self.max_cost / self.price_per_chip_hour))
@@ -250,20 +250,20 @@ class HangConfig(Section):
 
 
 class RentalConfig(Protocol):
-    """What all kinds of runs have: what prepares their data, and the TPU that they rent."""
+    """The settings that all kinds of runs share: of the data job, and of the TPU that they rent."""
 
     @property
     def beam(self) -> BeamConfig:
-        """Return where the data job runs."""
+        """Return the settings of the data job."""
 
     @property
     def tpu(self) -> TpuConfig:
-        """Return what to rent."""
+        """Return the settings of the TPU to rent."""
 
     @property
     def budget(self) -> BudgetConfig:
-        """Return what it may cost."""
+        """Return the budget."""
 
     @property
     def hang(self) -> HangConfig:
-        """Return when its jobs count as hung."""
+        """Return the limits after which a job counts as hung."""

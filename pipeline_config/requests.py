@@ -1,7 +1,7 @@
-"""What a request may set: of all settings, those that the installation has not kept to itself.
+"""Applies requests to presets, and defines which settings only the installation may change.
 
-A request is what comes from outside of the installation: the trigger form, REST, a backfill's conf.
-Its values are laid over a preset, which the installation chooses.
+A request comes from outside the installation: the trigger form, REST, a backfill's conf. Its values
+override those of a preset, which the installation chooses.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _USUAL: dict[Schema, tuple[str, ...]] = {
         "run.dry_run",
     ),
 }
-"""What the first section of a form has, in its order."""
+"""Settings in the first section of a form, in order."""
 
 
 def marked(schema: Schema, *marks: Mark) -> Iterator[str]:
@@ -50,7 +50,8 @@ def marked(schema: Schema, *marks: Mark) -> Iterator[str]:
 def locked_settings(schema: Schema, patterns: Iterable[str]) -> set[str]:
     """Return the names of the settings that requests may not change.
 
-    :param patterns: of names that this installation locks too, such as ``promotion.*``.
+    :param patterns: name patterns of settings that this installation also locks, such as
+        ``promotion.*``.
     """
     names = [name for name, _ in fields(schema)]
     return set(marked(schema, Mark.BY_INSTALLATION)) | {
@@ -59,11 +60,12 @@ def locked_settings(schema: Schema, patterns: Iterable[str]) -> set[str]:
 
 
 def form_sections(schema: Schema, patterns: Iterable[str]) -> dict[str, list[str]]:
-    """Return the names of the settings that a form has a field for, by its sections, in order.
+    """Return the names of the settings that a form has a field for, by section, in order.
 
-    The first section has what differs from one run to the next; the others are the schema's.
+    The first section has the settings that usually differ between runs; the others are the
+    schema's.
 
-    :param patterns: as of :func:`locked_settings`.
+    :param patterns: as for :func:`locked_settings`.
     """
     locked = locked_settings(schema, patterns)
     usual = [name for name in _USUAL[schema] if name not in locked]
@@ -75,11 +77,11 @@ def form_sections(schema: Schema, patterns: Iterable[str]) -> dict[str, list[str
 
 
 def with_request(preset: Config, conf: Mapping[str, Any], patterns: Iterable[str]) -> Config:
-    """Return a preset's configuration with a request's values laid over it.
+    """Return a preset's configuration with a request's values applied to it.
 
-    A locked setting may be named with the value that the preset has.
+    A request may name a locked setting with the value that the preset has.
 
-    :param patterns: as of :func:`locked_settings`.
+    :param patterns: as for :func:`locked_settings`.
     :raises ConfigError: as :func:`pipeline_config.with_overrides`, or a locked setting would
         change.
     """
@@ -105,9 +107,9 @@ def _locked(names: Iterable[str]) -> list[str]:
 
 
 def named_paths(config: PipelineConfig | FinetuningConfig, *marks: Mark) -> dict[str, list[str]]:
-    """Return the paths and patterns that a configuration names, by setting; no empty ones.
+    """Return the paths and patterns that a configuration names, by setting, without empty ones.
 
-    :param marks: those of the settings.
+    :param marks: only settings with one of these marks are included.
     """
     content = config.model_dump(mode="json")
     values = {name: _value(content, name) for name in marked(type(config), *marks)}

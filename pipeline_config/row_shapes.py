@@ -1,6 +1,6 @@
-"""The shapes of the rows that a configuration asks for, and how much T5's span corruption hides.
+"""Computes the shapes of a configuration's rows, and how much T5's span corruption hides.
 
-That is plain Python: masking itself asks it, too. As ``random_spans_noise_mask`` of
+It is plain Python because masking itself uses it too. Follows ``random_spans_noise_mask`` of
 google-research/text-to-text-transfer-transformer; arXiv 1910.10683, section 3.1.4.
 """
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from pipeline_config.schema import PipelineConfig
 
 FRAME = 2
-"""Tokens of a row that are no text: one before it and one behind it."""
+"""Tokens of a row that are not text: one at its start and one at its end."""
 
 SENTINELS = 100
-"""Of every T5 vocabulary."""
+"""Sentinel tokens in every T5 vocabulary."""
 
 
 class Corrupted(NamedTuple):
-    """Tokens of what is made of a text, ``</s>`` included."""
+    """Token counts of a corrupted text's source and target, ``</s>`` included."""
 
     source: int
     target: int
 
 
 def row_shapes(config: PipelineConfig) -> list[tuple[str, int, int]]:
-    """Return the shapes of the rows that are written, the main one first.
+    """Return the shapes of the rows that are written, the main shape first.
 
     :returns: for each shape the prefix of its settings, max_seq_length, max_predictions_per_seq.
     """
@@ -40,25 +40,25 @@ def row_shapes(config: PipelineConfig) -> list[tuple[str, int, int]]:
 
 
 def longest_corrupted(masking: MaskingConfig, max_seq_length: int) -> Corrupted:
-    """Return the lengths that a full row becomes; a shorter one becomes no longer."""
+    """Return the source and target lengths of a full row; shorter rows do not exceed them."""
     tokens = max_seq_length - FRAME
     hidden, spans = masking.span_counts(tokens)
     return Corrupted(source=tokens - hidden + spans + 1, target=hidden + spans + 1)
 
 
 class SpanCounts(NamedTuple):
-    """Of a text: tokens that are hidden, and the spans that they are in."""
+    """Number of hidden tokens of a text, and of the spans that they form."""
 
     hidden: int
     spans: int
 
 
 def span_counts(tokens: int, masked_lm_prob: float, mean_span_tokens: float) -> SpanCounts:
-    """Return how much is hidden of a text; of a single token nothing.
+    """Return how much of a text is hidden; a single token stays visible.
 
-    Something is left before each span.
+    At least one token is left before each span.
 
-    :param tokens: of the text, without its frame.
+    :param tokens: number of tokens of the text, without its frame.
     """
     if tokens <= 1:
         return SpanCounts(0, 0)

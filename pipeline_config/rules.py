@@ -1,7 +1,7 @@
-"""Rules that join several settings. Each is a small function that yields a line per violation.
+"""Rules that combine several settings. Each is a small function that yields a line per violation.
 
-Limits of a single setting are in the schema. Rules that have to look at files or at the cloud are
-in :mod:`preflight.run.checks`.
+Limits of a single setting are in the schema. Rules that need to check files or the cloud are in
+:mod:`preflight.run.checks`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline_config.schema import PARTITION_PATTERN, PipelineConfig
 
 
 def violations(config: PipelineConfig) -> list[str]:
-    """Return one line for every rule the configuration breaks; empty when it is sound."""
+    """Return one line for every violation in the configuration; empty when it is valid."""
     return [
         *(line for rule in RULES for line in rule(config)),
         *(line for rule in RENTAL_RULES for line in rule(config)),
@@ -44,7 +44,7 @@ def _is_partition(name: str) -> bool:
 
 
 def documents_of(input_format: str) -> tuple[str, ...]:
-    """Return what one document of a format can be, by ``corpus.document``; first what ``auto`` is.
+    """Return the values of ``corpus.document`` that a format allows; ``auto`` means the first.
 
     :param input_format: ``corpus.input_format``, but not ``auto``.
     """
@@ -209,7 +209,7 @@ def _auto_has_a_limit(config: PipelineConfig) -> Iterator[str]:
 
 
 def _steps(config: PipelineConfig) -> int | None:
-    """Return the steps of the run; None if its plan is to decide them, and to look at the rules."""
+    """Return the steps of the run; None if its plan decides them and then checks the rules."""
     steps = config.training.train_steps
     return None if isinstance(steps, str) else steps
 
@@ -324,7 +324,7 @@ def _probes_are_named_once(config: PipelineConfig) -> Iterator[str]:
 
 
 def named_twice(settings: Mapping[str, Sequence[object]]) -> Iterator[str]:
-    """Yield a line for each setting, by its name, in whose values something is there twice."""
+    """Yield a line for each setting, given by name, that has a value more than once."""
     for name, values in settings.items():
         if twice := [str(value) for value, count in Counter(values).items() if count > 1]:
             yield f"{name}: {', '.join(twice)} given more than once; name each once."

@@ -1,9 +1,9 @@
 """Every setting of a run, with its meaning, limits and default.
 
 The trigger form, the Beam job, the trainer, the command lines, the table in
-``docs/reference/config.md`` and the ``config.json`` beside each model are all made from these
-classes and from those of ``data_schema``, ``training_schema`` and ``rental_schema``. Rules that
-join several settings are in :mod:`pipeline_config.rules`.
+``docs/reference/config.md`` and the ``config.json`` of each model are all made from these classes
+and from those of ``data_schema``, ``training_schema`` and ``rental_schema``. Rules that combine
+several settings are in :mod:`pipeline_config.rules`.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class PipelineConfig(Section):
     def data_settings(self) -> dict[str, dict[str, Any]]:
         """Return the settings that the bytes of a shard's records depend on, by section.
 
-        Not among them is how duplicates are found, and what is held out together: the bytes depend
-        on which documents of the shard are left out or moved, and those are part of its key by
-        themselves.
+        They exclude how duplicates are found and what is held out together: the bytes depend only
+        on which documents of the shard are dropped or moved, and those decisions are a separate
+        part of the shard's key.
         """
         elsewhere = {"partition", "input_pattern", "max_bad_fraction"}
         duplicates = {"duplicates", "near_duplicate_threshold", "split_by"}
@@ -94,19 +94,19 @@ class PipelineConfig(Section):
     def training_settings(self) -> dict[str, dict[str, Any]]:
         """Return the settings that the trained weights depend on, by section.
 
-        What only matters after a loss was not finite is not among them, nor what only limits
-        ``train_steps`` or is another training, that of a new head.
+        They exclude settings that only matter after a bad loss (rollbacks), that only limit
+        ``train_steps``, or that belong to another training, that of a new head.
         """
         limits = {"max_passes", "max_train_steps", "head_steps"}
-        # Which partitions are trained on is part of a checkpoint's identity by their records. The
-        # choice counts for nothing but what it did when there were two: trainings of then go on.
+        # Checkpoints are already identified by the records of the partitions trained on. The choice
+        # is reduced to the two values it once had, so that trainings from then can continue.
         chosen = {"partitions": "unseen" if self.training.partitions == "unseen" else "own"}
         intervals = {"checkpoint_interval", "max_to_keep", "steps_per_loop"}
         guards = {"max_rollbacks", "max_loss_increase"}
         unused = set() if self.training.extra_steps_fraction else _EXTRA_ROWS
         scored: set[str] = set()
         if self.training.keep_best or self.training.early_stop_evaluations:
-            # Which checkpoints there are to choose from.
+            # These determine which checkpoints there are to choose from.
             scored |= {"rows_per_checkpoint", *(["pattern"] if self.evaluation.pattern else [])}
             intervals.remove("checkpoint_interval")
         return {

@@ -1,4 +1,4 @@
-"""What the settings of all kinds of runs are made of: sections, and types that several share."""
+"""Base class of settings sections, and types that several sections share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline_config import patterns
 
 
 class Mark(Enum):
-    """What else is said of a setting, in the metadata of its field."""
+    """Markers of a setting, in the metadata of its field."""
 
     BY_INSTALLATION = "only the installation's preset sets it; a request that changes it is refused"
     TEXT_PATH = "path or patterns of text that a request may only choose below the allowed roots"
@@ -38,7 +38,7 @@ _STEP_NUMBER = TypeAdapter(Annotated[int, Field(ge=1, le=LARGEST_STEP)])
 
 
 def _auto_or_number(value: object) -> object:
-    """Refuse with one message: pydantic has one for each part of a union."""
+    """Return ``auto`` or a step count; refuse others with one message, not one per union member."""
     if value == "auto":
         return value
     try:
@@ -61,11 +61,11 @@ StepCount = Annotated[
         }
     ),
 ]
-"""Steps of a run. A form has a text field for them, and hands on what is typed as text."""
+"""Steps of a run. A form has a text field for them and passes the input on as text."""
 UserId = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Section(BaseModel):
-    """A group of settings. Unknown names are errors, not comments."""
+    """A group of settings. Unknown names are errors and not ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

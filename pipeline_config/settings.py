@@ -1,4 +1,4 @@
-"""Settings of an installation, read from the environment. The only module that reads it for us.
+"""Settings of an installation, read from environment variables only in this module.
 
 Unlike :class:`pipeline_config.PipelineConfig` these do not differ from run to run.
 """
@@ -20,12 +20,12 @@ from pipeline_config.loading import ConfigError
 _SECRET_NAME = re.compile(
     r"PASSW|PASSPHRASE|(^|_)PASS($|_)|_PWD$|SECRET|TOKENS?($|_)|FERNET"
     r"|(^|_)(API|ACCESS|PRIVATE)?KEYS?($|_)"
-    r"|OTLP_([A-Z]+_)?HEADERS$",  # where receivers of traces want their tokens
+    r"|OTLP_([A-Z]+_)?HEADERS$",  # trace receivers take their tokens from these headers
     re.IGNORECASE,
 )
 
 _LOGIN = re.compile(r"([a-z+]+://)?[^/]*@", re.IGNORECASE)
-"""At the beginning of an address."""
+"""A login at the beginning of an address."""
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]*\{lineage\}[\w.-]*", re.ASCII)
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Settings:
-    """Where this installation keeps its data and what its form starts from.
+    """The settings of an installation, such as its store and the preset of its form.
 
     The environment variable of each is ``REPRETRAIN_`` and its name in capitals.
     """
@@ -183,9 +183,9 @@ class Settings:
 
 
 def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
-    """Return the installation's settings; every one has a default that parses without a cloud.
+    """Return the installation's settings; all have defaults that need no cloud.
 
-    :raises ConfigError: one would not do what it is for.
+    :raises ConfigError: a setting would have no effect or is no valid number.
     """
     settings = Settings(
         store_uri=environment.get("REPRETRAIN_STORE_URI") or os.path.expanduser("~/repretraining"),
@@ -226,9 +226,9 @@ def load_settings(environment: Mapping[str, str] = os.environ) -> Settings:
 
 @dataclass(frozen=True)
 class TpuService:
-    """How a command without Airflow reaches the service that Airflow's tasks rent TPUs from.
+    """How a command without Airflow reaches the TPU service that Airflow's tasks use.
 
-    :param project_id: None: the environment does not say.
+    :param project_id: None: the environment names none.
     :param endpoint: None: Google's own.
     :param insecure: without TLS, for an emulator.
     """
@@ -239,9 +239,9 @@ class TpuService:
 
 
 def tpu_service(environment: Mapping[str, str] = os.environ) -> TpuService:
-    """Return what ``GOOGLE_CLOUD_PROJECT`` and the connection's own variable say.
+    """Return the service by ``GOOGLE_CLOUD_PROJECT`` and the connection's environment variable.
 
-    A connection that is kept elsewhere, in Airflow's database or a secrets backend, is not read.
+    A connection that is stored in Airflow's database or a secrets backend is not read.
     """
     conn_id = load_settings(environment).gcp_conn_id
     try:
@@ -258,10 +258,10 @@ def tpu_service(environment: Mapping[str, str] = os.environ) -> TpuService:
 
 
 def mlflow_tracking_uri(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the address of the MLflow server, by the variable that MLflow itself reads.
+    """Return the address of the MLflow server from the variable that MLflow itself reads.
 
-    :raises ConfigError: it is not set, and MLflow would write into the working folder; or it holds
-        a login, which MLflow's errors quote.
+    :raises ConfigError: it is not set to an HTTP address, so that MLflow would write into the
+        working directory; or it contains a login, which MLflow's errors quote.
     """
     uri = environment.get("MLFLOW_TRACKING_URI", "")
     if _LOGIN.match(uri):
@@ -282,7 +282,7 @@ def mlflow_tracking_uri(environment: Mapping[str, str] = os.environ) -> str:
 def hub_repository(lineage_id: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return the name of a lineage's repository on the Hugging Face Hub.
 
-    :raises ConfigError: there is none, or two lineages could have the same one.
+    :raises ConfigError: none is configured, or two lineages could have the same one.
     """
     pattern = load_settings(environment).hub_repository
     if not _REPOSITORY.fullmatch(pattern):
@@ -295,15 +295,15 @@ def hub_repository(lineage_id: str, environment: Mapping[str, str] = os.environ)
 
 
 def hub_token(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the token of the Hub that a command uses, by the Hub's own variable; empty: none."""
+    """Return the Hub token for a command, from the Hub's own variable; empty: none."""
     return environment.get("HF_TOKEN", "")
 
 
 def add_store_argument(parser: argparse.ArgumentParser) -> None:
-    """Add ``--store`` to a command that reads a store, or removes something from it.
+    """Add ``--store`` to a command that reads a store or removes something from it.
 
-    A folder has to be there: an answer about an empty store that nobody meant, such as "no alert",
-    would be believed.
+    A local folder must exist: an answer about the wrong, empty store, such as "no alert", would be
+    believed.
     """
     try:
         default = load_settings().store_uri
@@ -337,9 +337,9 @@ def add_store_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def is_private(name: str) -> bool:
-    """Return whether an environment variable is Airflow's own, or called as secrets are.
+    """Return whether an environment variable is Airflow's own or has the name of a secret.
 
-    No job gets those. The login to the cloud, which jobs need, has another name.
+    Jobs do not get those. The cloud credentials, which jobs need, have other names.
     """
     return name.startswith(("AIRFLOW", "_AIRFLOW")) or _SECRET_NAME.search(name) is not None
 
@@ -374,7 +374,7 @@ def _number(environment: Mapping[str, str], name: str, default: float) -> float:
 def _switch(environment: Mapping[str, str], name: str) -> bool:
     text = environment.get(name, "").strip().lower()
     if text not in _OFF | _ON:
-        # No reason to stop DAGs that look after TPUs.
+        # Not an error, which would stop DAGs that monitor TPUs.
         log.warning("%s is %r, and counts as off: set 1 for on, 0 or nothing for off.", name, text)
     return text in _ON
 

@@ -1,7 +1,7 @@
-"""What a labelled task is: where its examples are, what they mean, and what may be wrong with them.
+"""Settings of a labeled task: where its examples are, what they mean, and tolerated defects.
 
 A task is described once, in ``tasks/<name>/task.toml`` of the store. Fine-tuning runs and the
-probes of the promotion gate name it.
+probes of the promotion gate refer to it by name.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ METRICS: dict[TaskKind, tuple[MetricName, ...]] = {
     "multi_label": ("accuracy", "macro_f1", "micro_f1"),
     "regression": ("pearson", "spearman"),
 }
-"""What is measured of each kind of task; the first one is the one that models are compared by,
-unless the task names another. ``accuracy`` of several labels asks for all of them to be right."""
+"""Metrics of each kind of task; models are compared by the first one, unless the task names
+another. With several labels, ``accuracy`` requires all of them to be correct."""
 
 MIN_COMPARED_EXAMPLES = 2
-"""Test examples without which two models cannot be compared."""
+"""Minimum number of test examples to compare two models."""
 
 MIN_JUDGED_EXAMPLES = 20
-"""Test examples without which no verdict follows from a comparison."""
+"""Minimum number of test examples for a verdict from a comparison."""
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class TaskConfig(Section):
-    """A labelled task."""
+    """A labeled task."""
 
     kind: TaskKind = Field(
         "classification",
@@ -141,13 +141,13 @@ ONE_LABEL_ALONE = (
     "there is one label only, which is a choice of two: set kind to 'classification' and write one "
     "of two labels for every example, such as 'spam' and 'not spam'"
 )
-"""Why a multi_label task may not have one label only, and what to write."""
+"""Error text: why a multi_label task needs more than one label, and what to write instead."""
 
 
 def task_violations(task: TaskConfig) -> Iterator[str]:
-    """Yield a line for every rule that joins several of a task's settings and is broken.
+    """Yield a line for every violated rule that combines several of a task's settings.
 
-    No value is quoted that somebody has made up: see :mod:`pipeline_config.unquoted`.
+    No free-text value is quoted: see :mod:`pipeline_config.unquoted`.
     """
     if task.metric != "auto" and task.metric not in METRICS[task.kind]:
         yield (

@@ -1,8 +1,8 @@
-"""What fine-tuning of a T5 model is given: tasks from text to text, the model and the recipe.
+"""Settings for fine-tuning a T5 model: text-to-text tasks, the model and the recipe.
 
-In a run of the DAG ``tasks/<name>/text_to_text.toml`` of the store has the tasks, and the run's
-configuration everything else; by hand one TOML file has all of it. Settings that labelled tasks and
-fine-tuning runs have as well are theirs: limits, defaults and descriptions stand in
+In a run of the DAG, ``tasks/<name>/text_to_text.toml`` of the store has the tasks, and the run's
+configuration everything else; by hand, one TOML file has all of it. Settings that labeled tasks or
+fine-tuning runs have too take their limits, defaults and descriptions from
 :mod:`pipeline_config.task` and :mod:`pipeline_config.finetuning`.
 """
 
@@ -31,7 +31,7 @@ from pipeline_config.unquoted import broken_fields, fault
 
 
 def _as_in(schema: type[Section], name: str) -> Any:
-    """Return a field of another section, to be one of this with the same name."""
+    """Return a field of another section, to be reused under the same name."""
     return schema.model_fields[name]
 
 
@@ -42,15 +42,16 @@ TEXT_METRICS: dict[TargetKind, tuple[TextMetric, ...]] = {
     "text": ("exact_match", "rouge_l", "bleu"),
     "label": ("accuracy", "macro_f1", "invalid_share"),
 }
-"""What is measured of each kind of target."""
+"""Metrics of each kind of target."""
 
 TOKEN_ACCURACY = "token_accuracy"  # noqa: S105 - the name of a metric
-"""What checkpoints and learning rates are compared by: the share of target tokens, over all tasks,
-that are told right from the ones before. Decoding takes far longer, and is for the end."""
+"""Metric by which checkpoints and learning rates are compared: the share of target tokens, over all
+tasks, that are predicted correctly from the preceding ones. Decoding takes far longer, and is done
+only at the end."""
 
 
 class TextTask(Section):
-    """A task: texts, and what is to be written for each."""
+    """A text-to-text task: input texts, and the text to generate for each."""
 
     name: TaskName = Field(description="Name in reports and files.")
     target: TargetKind = Field(
@@ -91,7 +92,7 @@ class TextTask(Section):
 
 
 class TextMixture(Section):
-    """``tasks/<name>/text_to_text.toml``: tasks that one model learns together."""
+    """``tasks/<name>/text_to_text.toml``: tasks that one model learns jointly."""
 
     tasks: list[TextTask] = Field(min_length=1, max_length=50, description="What is learned.")
 
@@ -139,12 +140,12 @@ File = TypeVar("File", bound=TextMixture)
 
 
 def parse_text_to_text(data: bytes, source: str, schema: type[File]) -> File:
-    """Return what a file says.
+    """Return a parsed text-to-text file.
 
-    :param data: TOML.
-    :param source: what messages call it.
-    :param schema: what it has to say.
-    :raises ConfigError: it breaks rules; every one is listed.
+    :param data: the file's content, TOML.
+    :param source: name of the file in messages.
+    :param schema: class to parse it as.
+    :raises ConfigError: it breaks rules; every violation is listed.
     """
     try:
         found = schema.model_validate(tomllib.loads(data.decode()))
@@ -188,7 +189,7 @@ def _violations(config: TextMixture) -> Iterator[str]:
 def of_trial(
     config: FinetuningConfig, tasks: list[TextTask], *, learning_rate: float, random_seed: int
 ) -> TextToTextConfig:
-    """Return one training of a run that fine-tunes a T5."""
+    """Return the configuration of one training of a run that fine-tunes a T5."""
     wanted = set(TextToTextConfig.model_fields) - {"tasks"}
     settings = config.finetuning.model_dump(include=wanted) | config.text_to_text.model_dump()
     own = {"learning_rate": learning_rate, "random_seed": random_seed, "tasks": tasks}
@@ -203,11 +204,11 @@ def trainer_config(
     has_scores: bool,
     tpu: TpuConfig | None = None,
 ) -> PipelineConfig:
-    """Return the settings in the terms of the pretraining's parts, which the trainer is made of.
+    """Return the settings as a pretraining configuration, which the trainer takes.
 
-    Its model section means nothing here: a T5's sizes are its folder's.
+    Its model section is not used: the T5's folder defines the sizes.
 
-    :param has_scores: whether there is anything to compare checkpoints by.
+    :param has_scores: whether there are scores to compare checkpoints by.
     :param tpu: as for :func:`pipeline_config.finetuning.training_config`.
     """
     shared = set(TextToTextConfig.model_fields) & set(RecipeConfig.model_fields) - {"tasks"}

@@ -1,4 +1,4 @@
-"""Settings of the model, of how it is trained, and of how it is judged."""
+"""Settings of the model, its training, its evaluation and its promotion."""
 
 from __future__ import annotations
 
@@ -90,17 +90,17 @@ class ModelConfig(Section):
 
     @property
     def has_segments(self) -> bool:
-        """Whether the model is told which of two segments a token is of."""
+        """Whether the model has segment embeddings, which mark a token's segment."""
         return self.architecture == "bert"
 
     @property
     def has_byte_tokens(self) -> bool:
-        """Whether its vocabulary is byte-level BPE; that of all others is not."""
+        """Whether its vocabulary is byte-level BPE."""
         return self.architecture == "roberta"
 
     @property
     def has_decoder(self) -> bool:
-        """Whether it writes its predictions, as one text, instead of filling places of a row."""
+        """Whether it generates its predictions as text instead of filling masked positions."""
         return self.architecture == "t5"
 
     @property
@@ -111,9 +111,9 @@ class ModelConfig(Section):
     def hashed(self) -> dict[str, Any]:
         """Return the settings that trained weights depend on, for a hash.
 
-        The architecture and the width of heads are only among them where they are others than
-        those of the time before there was a choice, so that its trainings keep their hashes.
-        Whether random weights were meant is not: those of a training without a start are.
+        The architecture and the width of heads are included only where they differ from what was
+        fixed before they became settings, so that older trainings keep their hashes. Whether random
+        weights were intended is left out: a training without initial weights has random ones.
         """
         added = {"architecture"} if self.architecture == "bert" else set()
         if self.attention_head_size is None:
@@ -299,7 +299,7 @@ class TrainingConfig(Section):
 
     @property
     def steps(self) -> int:
-        """Return the steps of this run, which are known once they are decided.
+        """Return the number of steps of this run, once it is decided.
 
         :raises ValueError: ``train_steps`` is still auto.
         """

@@ -1,9 +1,9 @@
-"""What is wrong with a file, told without any of it: rule, place and kind, no value and no name.
+"""Describes errors in a file without quoting it: rule, place and type, but no value or name.
 
-A run reads files with more rights than those have who read its log. Python's own messages quote:
-pydantic the value, tomllib the key, a decoder the byte, and the ``repr`` of a UnicodeDecodeError
-all of the file. Whoever raises an error that is made of one of these has to leave the first one
-behind (``from None``), because Airflow logs it too.
+A run reads files with more rights than the readers of its log have. Python's own messages quote
+the file: pydantic the value, tomllib the key, a decoder the byte, and the ``repr`` of a
+UnicodeDecodeError all of it. An error made from one of these must be raised ``from None``, because
+Airflow logs the original one too.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _TOML_PLACE = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 
 
 UNPARSABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What parsers of JSON, TOML and YAML raise, and whoever takes apart what they return. No parser
-has an error of its own for a file that is nested too deeply, or for a date that is none."""
+"""Errors of JSON, TOML and YAML parsers, and of code that unpacks their results. No parser has an
+error class of its own for a file that is nested too deeply, or for an invalid date."""
 
 
 def one_line(text: str) -> str:
-    """Return a text that cannot pass for another line of a log: what is not printed is escaped."""
+    """Return a text that cannot fake another log line: characters that do not print are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def fault(error: Exception) -> str:
-    """Return where and why a decoder or parser has stopped; of any other error its type."""
+    """Return where and why a decoder or parser has stopped; for any other error its type."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, UnicodeDecodeError):
@@ -45,7 +45,7 @@ def fault(error: Exception) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return what a value is, without saying it: its type, and its size where it has one."""
+    """Return a value's type, and its size where it has one, without the value itself."""
     if isinstance(value, str):
         return f"text of {len(value)} characters"
     if isinstance(value, list | dict):
@@ -56,7 +56,7 @@ def kind_of(value: object) -> str:
 def broken_fields(error: ValidationError, schema: type[BaseModel]) -> Iterator[str]:
     """Yield a line for each field of a file that breaks a rule of its schema.
 
-    :param schema: whose names may be said; any other name is one that the file has made up.
+    :param schema: its field names may be quoted; any other name comes from the file itself.
     """
     known = set(_names(schema.model_json_schema()))
     for item in error.errors(include_url=False):
@@ -67,7 +67,7 @@ def broken_fields(error: ValidationError, schema: type[BaseModel]) -> Iterator[s
 
 
 def _names(schema: object) -> Iterator[str]:
-    """Yield the names of all fields of a JSON schema, those of nested objects too."""
+    """Yield the names of all fields of a JSON schema, including nested objects."""
     if isinstance(schema, dict):
         yield from schema.get("properties", {})
         for part in schema.values():

@@ -1,1 +1,1 @@
-"""Where everything is kept: URIs, file formats, names and the folder layout of the store."""
+"""Access to the store: URIs, file formats, names and the folder layout."""

@@ -1,4 +1,4 @@
-"""What a store tells about an object without reading it."""
+"""Types for what a store knows about an object without reading it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class ObjectDetails(NamedTuple):
-    """One object of a listing: its size in bytes and when its content or name was last written."""
+    """An object of a listing: its size in bytes and when its content or name was last written."""
 
     uri: str
     bytes: int
@@ -18,7 +18,7 @@ Listing = list[ObjectDetails]
 
 
 class Oddity(NamedTuple):
-    """What lies in a folder of this machine and is no object: ``what`` it is, for messages."""
+    """An entry of a local folder that is not an object; ``what`` describes it in messages."""
 
     uri: str
     what: str

@@ -1,4 +1,4 @@
-"""The store on Google Cloud Storage: atomic by generation preconditions.
+"""The store on Google Cloud Storage, made atomic by generation preconditions.
 
 Source: https://cloud.google.com/storage/docs/request-preconditions
 """
@@ -25,7 +25,7 @@ _GLOB_SIGNS = re.compile(r"[\\*?\[\]{},]")
 
 @functools.lru_cache(maxsize=1)
 def _client() -> storage.Client:
-    # Imported late: a run on plain directories needs no cloud library. The client honors
+    # Imported lazily: a run on plain directories needs no cloud library. The client honors
     # STORAGE_EMULATOR_HOST by itself.
     from google.auth.exceptions import GoogleAuthError
     from google.cloud import storage
@@ -40,7 +40,7 @@ def _client() -> storage.Client:
 
 
 def bucket_and_name(uri: str) -> tuple[str, str]:
-    """Return both parts of a ``gs://`` URI."""
+    """Return the bucket and the object name of a ``gs://`` URI."""
     bucket, _, name = uri.removeprefix("gs://").partition("/")
     return bucket, name
 
@@ -113,9 +113,9 @@ class GcsBackend:
         return str(blob.generation)
 
     def _settle(self, blob: storage.Blob) -> str | None:
-        # The client sends a request again when its reply was lost; the second then meets our own
-        # first write. What counts is whether the object that is there came from this very call:
-        # equal content is not enough, as two writers may want the same.
+        # The client retries a request whose reply was lost; the retry then conflicts with our own
+        # first write. What counts is whether the existing object came from this very call: equal
+        # content is not enough, as two writers may write the same bytes.
         found = blob.bucket.get_blob(blob.name, timeout=TIMEOUT_SECONDS)
         ours = found is not None and (found.metadata or {}).get(WRITE_ID) == blob.metadata[WRITE_ID]
         return str(found.generation) if ours else None
@@ -139,11 +139,11 @@ class GcsBackend:
         return [details.uri for details in self.list_details(prefix)]
 
     def list_details(self, prefix: str) -> Listing:
-        """Return the same with sizes and times of last change, all of it from the listing."""
+        """Return all objects below a prefix with sizes and update times, taken from the listing."""
         return self._details(prefix, None)
 
     def list_named(self, prefix: str, names: Sequence[str], below: str) -> Listing:
-        """Return the objects of these names below each folder; the service picks them out."""
+        """Return the objects with these names below each folder; the service filters them."""
         literal = _GLOB_SIGNS.sub(r"\\\g<0>", _split(prefix)[1])
         wanted = names[0] if len(names) == 1 else f"{{{','.join(names)}}}"
         return self._details(prefix, f"{literal}*/{below}{wanted}")
@@ -160,7 +160,7 @@ class GcsBackend:
         )
 
     def list_leftovers(self, prefix: str) -> Listing:
-        """Return none: an object is there as a whole or not at all."""
+        """Return nothing: an object exists whole or not at all."""
         return []
 
     def location(self, uri: str) -> str | None:
@@ -174,7 +174,7 @@ class GcsBackend:
         return cast("str", bucket.location)
 
     def delete(self, uri: str) -> None:
-        """Delete the object if it is there."""
+        """Delete the object if it exists."""
         from google.api_core.exceptions import NotFound
 
         try:

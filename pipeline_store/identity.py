@@ -1,4 +1,4 @@
-"""Names: how runs, TPU resources, shards and model versions are called.
+"""Names of runs, TPU resources, shards and model versions.
 
 Run ids contain ``:`` and ``+``, which neither Google Cloud names nor labels allow, so everything
 outside Airflow is named by hash.
@@ -22,17 +22,17 @@ def _digest(*parts: str) -> str:
 
 
 def run_key(dag_id: str, run_id: str) -> str:
-    """Return the 12 hex digits that name a run outside Airflow."""
+    """Return the 12 hex digits that identify a run outside Airflow."""
     return _digest("run", dag_id, run_id)[:12]
 
 
 def rental_key(run_key: str, number: int) -> str:
-    """Return the 12 hex digits that name the folder of a run's TPU; of number 0 the run's own."""
+    """Return the 12 hex digits that name a TPU's folder; for number 0 the run's own key."""
     return run_key if number == 0 else _digest("rental", run_key, str(number))[:12]
 
 
 def corpus_key(input_pattern: str) -> str:
-    """Return the 12 hex digits that name what is remembered of the corpus of an input pattern."""
+    """Return the 12 hex digits that name the folder of arrivals for a corpus's input pattern."""
     return hashlib.sha256(input_pattern.encode()).hexdigest()[:12]
 
 
@@ -42,9 +42,9 @@ def trace_id(run_key: str) -> str:
 
 
 def check_partition(partition: str) -> str:
-    """Return the partition id if it is one.
+    """Return the partition id if it is valid.
 
-    :raises ValueError: it could not be a folder name and part of a key.
+    :raises ValueError: the id cannot serve as a folder name and part of a key.
     """
     if not re.fullmatch(PARTITION_PATTERN, partition) or ".." in partition:
         raise ValueError(
@@ -55,9 +55,9 @@ def check_partition(partition: str) -> str:
 
 
 def check_lineage(lineage_id: str) -> str:
-    """Return the lineage id if it is one.
+    """Return the lineage id if it is valid.
 
-    :raises ValueError: it could not be a folder name and part of a resource label.
+    :raises ValueError: the id cannot serve as a folder name and part of a resource label.
     """
     if not _LINEAGE.fullmatch(lineage_id):
         raise ValueError(
@@ -73,10 +73,10 @@ def place_digest(root: str) -> str:
 
 
 def installation_label(root: str, installation_id: str) -> str:
-    """Return what tells a store's TPUs from another one's, such as ``5e6f7a8b-9c0d1e2f``.
+    """Return the label that identifies a store's TPUs, such as ``5e6f7a8b-9c0d1e2f``.
 
-    :param root: the store's root URI, of which the first half is made.
-    :param installation_id: what is in the store's id file.
+    :param root: the store's root URI, from which the first half is made.
+    :param installation_id: the id in the store's installation file.
     """
     return f"{place_digest(root)}-{_digest('installation', installation_id)[:8]}"
 
@@ -85,9 +85,9 @@ def resource_id(run_key: str, generation: int, attempt: int, installation: str |
     """Return the id of an attempt's queued resource and node.
 
     Such as ``bert-5e6f7a8b-9c0d1e2f-0a1b2c3d4e5f-g1-a2``. The same attempt always has the same
-    name, so a retry after a lost reply meets its own TPU.
+    name, so a retry after a lost reply finds its own TPU.
 
-    :param installation: label of the store; None for a reservation of a program that had none.
+    :param installation: label of the store; None for reservations of releases without labels.
     """
     prefix = f"{RESOURCE_PREFIX}-{installation}" if installation else RESOURCE_PREFIX
     return f"{prefix}-{run_key}-g{generation}-a{attempt}"
@@ -96,21 +96,21 @@ def resource_id(run_key: str, generation: int, attempt: int, installation: str |
 def shard_key(
     input_sha256: str, vocabulary_sha256: str, config_sha256: str, decisions_sha256: str
 ) -> str:
-    """Return the key of a processed shard: equal inputs, settings and decisions, equal key."""
+    """Return the key of a processed shard: equal inputs, settings and decisions give equal keys."""
     parts = (input_sha256, vocabulary_sha256, config_sha256, decisions_sha256)
     return _digest("shard", *parts)[:32]
 
 
 def signature_key(input_sha256: str, settings_sha256: str) -> str:
-    """Return the key of a file's signatures: equal bytes read in the same way, equal key."""
+    """Return the key of a file's signatures: equal bytes and reading settings give equal keys."""
     return _digest("signatures", input_sha256, settings_sha256)[:32]
 
 
 def manifest_id(partition: str, shard_keys: list[str]) -> str:
-    """Return the key of a partition manifest: it changes with any of its shards."""
+    """Return the key of a partition manifest; it changes when any of the shards changes."""
     return _digest("partition", partition, *sorted(shard_keys))[:16]
 
 
 def version_id(run_key: str) -> str:
-    """Return the id of the model version that a run publishes: one run, at most one version."""
+    """Return the id of the model version that a run publishes; a run publishes at most one."""
     return f"v-{run_key}"

@@ -1,7 +1,7 @@
-"""Signatures of job specs: a TPU VM runs what the orchestrator wrote, and nothing else.
+"""Signatures of job specs, so that a TPU VM runs only what the orchestrator wrote.
 
-HMAC-SHA256 over the bytes of the job's file, by a key that orchestrator and VM share. The file
-names its attempt's token and its job, so that a signature is of no use to another attempt or job.
+HMAC-SHA256 over the bytes of the job's file, with a key that orchestrator and VM share. The file
+names its attempt's token and its job, so a signature is useless for another attempt or job.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def new_key() -> str:
 
 
 def sign(mailbox: AttemptLayout, job_id: str, spec: bytes, key: str) -> None:
-    """Put the signature of a job's file into the mailbox; before the file, which counts at once.
+    """Write the signature of a job's file to the mailbox; call this before writing the file.
 
-    It is named by the file's content: whoever signs another version of the file at the same time
-    does not replace it.
+    The file takes effect as soon as it exists. The signature is named by the hash of its content,
+    so a concurrent signer of another version of the file does not replace it.
     """
     sha256 = hashlib.sha256(spec).hexdigest()
     signature = JobSignature(job_id=job_id, spec_sha256=sha256, hmac_sha256=_hmac(spec, key))
@@ -31,10 +31,10 @@ def sign(mailbox: AttemptLayout, job_id: str, spec: bytes, key: str) -> None:
 
 
 def require_signed(mailbox: AttemptLayout, job_id: str, spec: bytes, key: str | None) -> None:
-    """Refuse a job's file without a signature by the key.
+    """Refuse a job's file that is not signed with the key.
 
-    :param key: None: nobody gave this VM one, so that nothing can be signed for it.
-    :raises FormatError: the signature is missing, damaged or another one.
+    :param key: None if this VM was given no key, so that nothing can be signed for it.
+    :raises FormatError: the signature is missing, damaged or made with another key.
     """
     if not key:
         raise FormatError(

@@ -1,4 +1,4 @@
-"""The folder layout of the store: the only place that knows which file lies where."""
+"""The folder layout of the store, defined only here."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pipeline_store import uris
 
 READY_MARKERS = ("_READY", "_SUCCESS")
-"""Files by which whoever writes a folder of the corpus says that it is complete; they are no text.
+"""Marker files that say a corpus folder is completely written; they are not text.
 
-The second is the one that Hadoop and Spark leave.
+Hadoop and Spark write the second.
 """
 
 
@@ -34,7 +34,7 @@ class AttemptLayout:
 
     @property
     def jobs(self) -> str:
-        """Folder of job specs, taken in order of name."""
+        """Folder of job specs, run in order of name."""
         return uris.join(self.root, "jobs")
 
     def job(self, job_id: str) -> str:
@@ -42,7 +42,7 @@ class AttemptLayout:
         return uris.join(self.jobs, f"{job_id}.json")
 
     def signature(self, job_id: str, spec_sha256: str) -> str:
-        """JobSignature of the job's file with that content."""
+        """JobSignature of the job's file with this content hash."""
         return uris.join(self.root, "signatures", f"{job_id}.{spec_sha256}.json")
 
     def limits(self, job_id: str) -> str:
@@ -90,7 +90,7 @@ class AttemptLayout:
         return uris.join(self.workers, str(worker), job_id, "log")
 
     def log_chunk(self, worker: int, job_id: str, chunk: int) -> str:
-        """Piece of the job's log, UTF-8 text; chunks count from 0."""
+        """Chunk of the job's log, UTF-8 text; chunks are numbered from 0."""
         return uris.join(self.log(worker, job_id), f"{chunk:06d}.txt")
 
 
@@ -141,7 +141,7 @@ class TrainingLayout:
         return uris.join(self.checkpoints, f"{step:010d}.json")
 
     def attempt_files(self, holder_token: str) -> str:
-        """Folder into which one attempt writes its bytes; nothing in it counts by itself."""
+        """Folder for one attempt's files; they count only if a manifest names them."""
         return uris.join(self.root, "attempts", holder_token)
 
     @property
@@ -156,7 +156,7 @@ class TrainingLayout:
 
     @property
     def initial_weights(self) -> str:
-        """InitialWeights, when training did not begin with random ones."""
+        """InitialWeights, when training did not begin with random weights."""
         return uris.join(self.root, "initial_weights.json")
 
     @property
@@ -177,7 +177,7 @@ class ExportsLayout:
         return uris.join(self.root, "exports.json")
 
     def format_files(self, unique: str, name: str) -> str:
-        """Folder into which one try writes one format; it counts only if the commit names it."""
+        """Folder of one try for one format; it counts only if the commit names it."""
         return uris.join(self.root, unique, name)
 
 
@@ -204,7 +204,7 @@ class TrialLayout:
 
 @dataclass(frozen=True)
 class ChildLayout:
-    """A smaller model of a classifier."""
+    """A smaller model made from a classifier."""
 
     root: str
 
@@ -226,27 +226,27 @@ class ChildrenLayout:
 
     @property
     def student(self) -> TrialLayout:
-        """Return the training of the student that children are made of."""
+        """Return the training of the student from which children are made."""
         return TrialLayout(uris.join(self.root, "student_training"))
 
     def child(self, name: str) -> ChildLayout:
-        """Return a smaller model by its steps."""
+        """Return the smaller model with this name, which lists its steps."""
         return ChildLayout(uris.join(self.root, name.replace("+", "-")))
 
     @property
     def table(self) -> str:
-        """What was measured of the parent and its children, JSON lines; may be made again."""
+        """Measurements of the parent and its children, JSON lines; can be regenerated."""
         return uris.join(self.root, "children.jsonl")
 
     @property
     def page(self) -> str:
-        """The same as a page."""
+        """HTML page of those measurements."""
         return uris.join(self.root, "children.html")
 
 
 @dataclass(frozen=True)
 class TaskLayout:
-    """A labelled task."""
+    """A labeled task."""
 
     root: str
 
@@ -257,7 +257,7 @@ class TaskLayout:
 
     @property
     def text_to_text(self) -> str:
-        """TextMixture, TOML, written by people: what a T5 learns, in place of a description."""
+        """TextMixture of a T5, TOML, written by people; it replaces the description."""
         return uris.join(self.root, "text_to_text.toml")
 
     @property
@@ -266,7 +266,7 @@ class TaskLayout:
         return uris.join(self.root, "prepared")
 
     def preparation(self, key: str) -> str:
-        """Return the folder of one preparation: inputs, settings and vocabulary as in its key."""
+        """Return the folder of one preparation; the key hashes inputs, settings and vocabulary."""
         return uris.join(self.prepared, key)
 
     def manifest(self, key: str) -> str:
@@ -274,7 +274,7 @@ class TaskLayout:
         return uris.join(self.preparation(key), "manifest.json")
 
     def overlaps(self, key: str, lineage_id: str, partition: str) -> str:
-        """Folder of what was found of a preparation's test examples in a partition."""
+        """Folder of the overlaps between a preparation's test examples and a partition."""
         return uris.join(self.preparation(key), "overlaps", lineage_id, partition)
 
     def overlap(self, key: str, lineage_id: str, partition: str, manifest_id: str) -> str:
@@ -283,11 +283,11 @@ class TaskLayout:
 
 
 _HEADS = "head"
-"""Folder of a run with models whose head alone was trained; see :meth:`RunLayout.head`."""
+"""Run subfolder for models of which only the head was trained; see :meth:`RunLayout.head`."""
 
 
 def is_head(training_uri: str) -> bool:
-    """Return whether a training's folder is that of a head alone."""
+    """Return whether a training folder is one in which only the head was trained."""
     return training_uri.rstrip("/").split("/")[-2:-1] == [_HEADS]
 
 
@@ -299,7 +299,7 @@ class RunLayout:
 
     @property
     def store_root(self) -> str:
-        """Root URI of the store in which it is; see :meth:`StoreLayout.run`."""
+        """Root URI of the store that the run belongs to; see :meth:`StoreLayout.run`."""
         return self.root.rstrip("/").rsplit("/", 2)[0]
 
     @property
@@ -309,7 +309,7 @@ class RunLayout:
 
     @property
     def refusal(self) -> str:
-        """RunRefusal, of a run that has no record."""
+        """RunRefusal; a refused run has no record."""
         return uris.join(self.root, "refusal.json")
 
     @property
@@ -333,12 +333,12 @@ class RunLayout:
         return uris.join(self.root, "prepared", "partition.json")
 
     def prepared_task(self, name: str) -> str:
-        """PreparedInput of a labelled task."""
+        """PreparedInput of a labeled task."""
         return uris.join(self.root, "prepared", "tasks", f"{name}.json")
 
     @property
     def approval(self) -> str:
-        """RunApproval, when a person is or was asked."""
+        """RunApproval, when a person is or was asked to approve."""
         return uris.join(self.root, "approval.json")
 
     @property
@@ -364,14 +364,14 @@ class RunLayout:
     def training(self) -> TrainingLayout:
         """Return the model folder, shared by all attempts and generations of the run.
 
-        A task that is cleared and runs again resumes, or finds the result and trains nothing.
+        A cleared task that runs again resumes, or finds the result and trains nothing.
         """
         return TrainingLayout(uris.join(self.root, "training"))
 
     def head(self, version_id: str | None) -> TrainingLayout:
-        """Return the model folder of a version under a new head that was trained alone.
+        """Return the model folder of a version whose new head was trained with the encoder frozen.
 
-        :param version_id: what the run starts from; None: no version of its lineage.
+        :param version_id: the version that the run starts from; None: no version of its lineage.
         """
         return TrainingLayout(uris.join(self.root, _HEADS, version_id or "initial"))
 
@@ -400,7 +400,7 @@ class RunLayout:
 
     @property
     def all_children(self) -> str:
-        """Folder with one folder per classifier that smaller models were made of."""
+        """Folder with one folder per classifier from which smaller models were made."""
         return uris.join(self.root, "children")
 
     def children(self, trial_id: str) -> ChildrenLayout:
@@ -418,11 +418,11 @@ class RunLayout:
 
     @property
     def training_page(self) -> str:
-        """Page made from the FinetuningReport; it may be made again."""
+        """HTML page made from the FinetuningReport; can be regenerated."""
         return uris.join(self.root, "training_summary.html")
 
     def probe(self, baseline: str | None) -> str:
-        """ProbeReport of the run's candidate against a baseline version (None: there is none)."""
+        """ProbeReport of the run's candidate against a baseline version (None: no baseline)."""
         return uris.join(self.root, "probes", f"{baseline or 'none'}.json")
 
     def probe_trial(self, baseline: str | None, trial_id: str) -> TrialLayout:
@@ -450,7 +450,7 @@ class RunLayout:
 
 @dataclass(frozen=True)
 class VersionLayout:
-    """One published model. It holds all that is needed to use, judge or repeat the model."""
+    """One published model, with all files needed to use, evaluate or reproduce it."""
 
     root: str
 
@@ -471,12 +471,12 @@ class VersionLayout:
 
     @property
     def sentencepiece_model(self) -> str:
-        """``sentencepiece.model``, only with a vocabulary of that kind."""
+        """``sentencepiece.model``, only with a SentencePiece or T5 vocabulary."""
         return uris.join(self.root, "sentencepiece.model")
 
     @property
     def bpe_tokenizer(self) -> str:
-        """``tokenizer.json``, only with a vocabulary of byte-level BPE."""
+        """``tokenizer.json``, only with a byte-level BPE vocabulary."""
         return uris.join(self.root, "tokenizer.json")
 
     @property
@@ -491,7 +491,7 @@ class VersionLayout:
 
     @property
     def best_scores(self) -> str:
-        """BestScores of it and its ancestors; versions made before there were any have none."""
+        """BestScores of the version and its ancestors; missing in versions of older releases."""
         return uris.join(self.root, "best_scores.json")
 
     @property
@@ -509,7 +509,7 @@ class VersionLayout:
         return uris.join(self.root, name)
 
     def manifest(self, partition: str) -> str:
-        """PartitionManifest of one partition seen, if the version does not name another place."""
+        """PartitionManifest of one partition seen, unless the version names another location."""
         return uris.join(self.root, "manifests", f"{partition}.json")
 
 
@@ -526,12 +526,12 @@ class LineageLayout:
 
     @property
     def sentencepiece_model(self) -> str:
-        """``sentencepiece.model``, only of vocabularies of that kind."""
+        """``sentencepiece.model``, only of SentencePiece and T5 vocabularies."""
         return uris.join(self.root, "vocabulary", "sentencepiece.model")
 
     @property
     def bpe_tokenizer(self) -> str:
-        """``tokenizer.json``, only of vocabularies of byte-level BPE."""
+        """``tokenizer.json``, only of byte-level BPE vocabularies."""
         return uris.join(self.root, "vocabulary", "tokenizer.json")
 
     @property
@@ -551,7 +551,7 @@ class LineageLayout:
 
     @property
     def waiting(self) -> str:
-        """Folder of the tickets of the runs that wait for the lease."""
+        """Folder of the tickets of runs that wait for the lease."""
         return uris.join(self.root, "waiting")
 
     def ticket(self, run_key: str) -> str:
@@ -582,7 +582,7 @@ class LineageLayout:
 
     @property
     def pruned(self) -> str:
-        """Folder of what is left of versions that were removed as old."""
+        """Folder of the records of versions that retention removed."""
         return uris.join(self.root, "pruned")
 
     def pruned_version(self, version_id: str) -> str:
@@ -591,7 +591,7 @@ class LineageLayout:
 
     @property
     def rollbacks(self) -> str:
-        """Folder with a file for each rollback that is under way: retention leaves its version."""
+        """Folder with a file per rollback in progress; retention keeps the versions they name."""
         return uris.join(self.root, "rollbacks")
 
     def rollback(self, version_id: str, request: str) -> str:
@@ -616,7 +616,7 @@ class LineageLayout:
         return uris.join(self.manifests(partition), f"documents-{sha256}.npz")
 
     def data_report(self, partition: str, manifest_id: str) -> str:
-        """Page with the statistics of a manifest; made from it, so it may be made again."""
+        """HTML page with the statistics of a manifest; can be regenerated from it."""
         return uris.join(self.manifests(partition), f"{manifest_id}.html")
 
 
@@ -627,7 +627,7 @@ class StoreLayout:
     root: str
 
     def resolve(self, path: str) -> str:
-        """Return a URI as it is, and a relative path as a place below the root."""
+        """Return an absolute URI unchanged, and a relative path below the root."""
         return path if uris.is_absolute(path) else uris.join(self.root, path)
 
     def run(self, run_key: str) -> RunLayout:
@@ -659,11 +659,11 @@ class StoreLayout:
 
     @property
     def tasks(self) -> str:
-        """Folder with one folder per labelled task."""
+        """Folder with one folder per labeled task."""
         return uris.join(self.root, "tasks")
 
     def task(self, name: str) -> TaskLayout:
-        """Return one labelled task."""
+        """Return one labeled task."""
         return TaskLayout(uris.join(self.tasks, name))
 
     def shard(self, shard_key: str) -> str:
@@ -693,7 +693,7 @@ class StoreLayout:
 
     @property
     def identities(self) -> str:
-        """Folder of the labels under which TPUs were ever asked for from this store."""
+        """Folder of the labels under which this store has ever requested TPUs."""
         return uris.join(self.root, "identities")
 
     def identity(self, label: str) -> str:
@@ -702,7 +702,7 @@ class StoreLayout:
 
     @property
     def tpu_places(self) -> str:
-        """Folder of the places in which TPUs were ever allowed."""
+        """Folder of the projects and zones in which TPUs were ever allowed."""
         return uris.join(self.root, "places")
 
     def tpu_place(self, project_id: str, zone: str) -> str:
@@ -748,7 +748,7 @@ class StoreLayout:
         return uris.join(self.root, "alerts")
 
     def alert(self, scope: str, cause: str) -> str:
-        """Alert about a run (its key) or another scope, of one cause."""
+        """Alert for one cause about a run (its key) or another scope."""
         return uris.join(self.alerts, scope, f"{cause}.json")
 
     def alert_delivery(self, scope: str, cause: str, channel: str) -> str:
@@ -782,7 +782,7 @@ class StoreLayout:
         return uris.join(self.alerts, "corpus.json")
 
     def probe(self, unique: str) -> str:
-        """Object that preflight writes and deletes to see whether the store can be written."""
+        """Object that preflight writes and deletes to check that the store is writable."""
         return uris.join(self.root, "preflight", unique)
 
     def bundle(self, sha256: str) -> str:
@@ -790,7 +790,7 @@ class StoreLayout:
         return uris.join(self.root, "bundles", f"{sha256}.zip")
 
     def job_key(self, run_key: str, generation: int) -> str:
-        """JobKey; apart from the runs, where TPU VMs neither read nor write."""
+        """JobKey; not in the run's folder: TPU VMs may neither read nor write this one."""
         return uris.join(self.root, "job_keys", run_key, f"g{generation}.json")
 
     def scratch(self, unique: str) -> str:
@@ -799,9 +799,9 @@ class StoreLayout:
 
 
 def vocabulary_model(folder: VersionLayout | LineageLayout, kind: str) -> str | None:
-    """Return the file that defines a vocabulary besides ``vocab.txt``; None: there is none.
+    """Return the file that defines a vocabulary besides ``vocab.txt``; None: no such file.
 
-    :param kind: as in ``vocabulary.kind``.
+    :param kind: the setting ``vocabulary.kind``.
     """
     pieces = folder.sentencepiece_model
     files = {"sentencepiece": pieces, "t5": pieces, "bpe": folder.bpe_tokenizer}

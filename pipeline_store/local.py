@@ -1,8 +1,8 @@
-"""The store on a file system: atomic by rename, hard link and a lock file.
+"""The store on a file system, made atomic by rename, hard link and a lock file.
 
-What is written survives a power cut once the call has returned: the file's bytes are synced before
-it gets its name, and the folder after it. So a commit never names what a power cut can take away.
-Within :func:`together` it survives once that has ended.
+A write survives a power cut once the call has returned: the file's bytes are synced before it gets
+its name, and the folder afterwards. So a commit never refers to a file that a power cut can remove.
+Within :func:`together`, writes are durable only once the context has exited.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import BinaryIO
 
 from pipeline_store.details import Listing, ObjectDetails, Oddity
 
-# Names that the backend makes for itself; they are never listed as objects.
+# Names of the backend's own helper files; they are never listed as objects.
 ASIDE_MARK = ".aside-"
 LOCK_SUFFIX = ".lock~"
 _ASIDE = re.compile(re.escape(ASIDE_MARK) + r"[0-9a-f]{32}")
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Numbers of errors of a disk that is full, or of what an account may have of it."""
+"""Error numbers of a full disk or an exhausted disk quota."""
 _NO_RIGHT = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 _AT_ONCE = 8
@@ -39,7 +39,7 @@ _later: ContextVar[dict[Path, None] | None] = ContextVar("later", default=None)
 
 
 class UnwritableError(OSError):
-    """There is no room, or no right, to write; the message has path, need and remedy."""
+    """There is no space, or no permission, to write; the message has path, need and remedy."""
 
 
 def _path(uri: str) -> Path:
@@ -55,12 +55,12 @@ def _version(data: bytes) -> str:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Sync what is written in here when it ends, all of it at once.
+    """Defer syncs until this context exits, and then sync all files concurrently.
 
-    For files that nothing names before. A disk brings many small files to last in the time of one,
-    if it is asked for all of them before it has answered.
+    For files that nothing refers to before then. A disk syncs many small files in the time of one
+    if the requests are made in parallel.
 
-    :raises UnwritableError: there is no room for what was written.
+    :raises UnwritableError: there is no space for the written data.
     """
     paths: dict[Path, None] = {}
     token = _later.set(paths)
@@ -77,9 +77,9 @@ def together() -> Iterator[None]:
 
 
 def _last(path: Path, name: Path | None = None) -> None:
-    """Let a file's bytes, or the names in a folder, last.
+    """Make a file's bytes, or a folder's entries, durable: now, or when :func:`together` ends.
 
-    :param name: that the file will have, if it is another.
+    :param name: the path that the file will be renamed to, if any.
     """
     later = _later.get()
     if later is None:
@@ -89,7 +89,7 @@ def _last(path: Path, name: Path | None = None) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Wait until the bytes of a file, or the names in a folder, are on the disk."""
+    """Wait until the bytes of a file, or the entries of a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -98,7 +98,7 @@ def _sync(path: Path) -> None:
 
 
 def _make_parent(path: Path) -> None:
-    """Make the folder of a file, and those above it, to last."""
+    """Create the folder of a file and its parents durably."""
     if path.parent.is_dir():
         return
     made = [folder for folder in path.parents if not folder.exists()]
@@ -109,10 +109,10 @@ def _make_parent(path: Path) -> None:
 
 @contextmanager
 def _aside(path: Path, size: int) -> Iterator[Path]:
-    """Yield a name beside a file's own; what has that name in the end is removed.
+    """Yield a temporary path in a file's folder; a file left there at the end is removed.
 
-    :param size: bytes that are to be written.
-    :raises UnwritableError: there is no room, or no right, to write.
+    :param size: number of bytes to be written.
+    :raises UnwritableError: there is no space, or no permission, to write.
     """
     aside = path.with_name(f"{ASIDE_MARK}{uuid.uuid4().hex}")
     try:
@@ -127,7 +127,7 @@ def _aside(path: Path, size: int) -> Iterator[Path]:
 
 
 def _explained(error: OSError, path: Path, size: int) -> OSError:
-    """Return an error of writing with what it needs and what to do, where that is known."""
+    """Return a write error with its need and remedy in the message, where they are known."""
     if error.errno in NO_ROOM:
         free = shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free
         text = (
@@ -145,9 +145,9 @@ def _explained(error: OSError, path: Path, size: int) -> OSError:
 
 
 def _fill(aside: Path, data: bytes, path: Path) -> None:
-    """Write a file's bytes, which last.
+    """Write a file's bytes durably.
 
-    :param path: the name that it will have.
+    :param path: the path that the file will be renamed or linked to.
     """
     aside.write_bytes(data)
     _last(aside, path)
@@ -176,7 +176,7 @@ def _objects(folder: Path) -> Iterator[Path]:
 
 
 def oddities(folder: str) -> Iterator[Oddity]:
-    """Yield what lies below a folder and is neither listed as an object nor looked into."""
+    """Yield the entries below a folder that are neither listed as objects nor searched."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.path)
     except PermissionError:
@@ -188,7 +188,7 @@ def oddities(folder: str) -> Iterator[Oddity]:
         if entry.is_dir(follow_symlinks=False):
             yield from oddities(entry.path)
         elif os.path.isdir(entry.path):
-            # Not followed: what is deleted below a folder would be deleted elsewhere.
+            # Not followed: deleting below this folder would delete files elsewhere.
             yield Oddity(entry.path, "a link to a folder", is_folder=True)
         elif (what := _not_a_plain_file(entry)) is not None:
             yield Oddity(entry.path, what, is_folder=False)
@@ -208,7 +208,7 @@ def _has_content(path: str) -> bool:
         with open(path, "rb", buffering=0) as file:
             return file.read(4096) != b""
     except PermissionError:
-        return False  # whoever reads it says so
+        return False  # the later read reports it
     except OSError:
         return True
 
@@ -228,8 +228,8 @@ def _details(paths: Iterable[Path]) -> Listing:
 class LocalBackend:
     """Objects are files. A version is the SHA-256 of the content.
 
-    Equal content therefore has an equal version; objects that are compared and set carry a
-    sequence number, so their content never repeats. The file system must support hard links and
+    Equal content therefore has an equal version; objects that are changed by compare-and-set carry
+    a sequence number, so their content never repeats. The file system must support hard links and
     ``flock`` between all writers: a local disk, or NFS version 4.
     """
 
@@ -250,14 +250,14 @@ class LocalBackend:
         return _path(uri).open("rb")
 
     def write(self, uri: str, data: bytes) -> None:
-        """Write aside, then rename over the target."""
+        """Write to a temporary file, then rename it over the target."""
         path = _path(uri)
         with _aside(path, len(data)) as aside:
             _fill(aside, data, path)
             aside.replace(path)
 
     def upload(self, uri: str, path: str) -> None:
-        """Copy aside, then rename over the target."""
+        """Copy to a temporary file, then rename it over the target."""
         target = _path(uri)
         with _aside(target, Path(path).stat().st_size) as aside:
             shutil.copyfile(path, aside)
@@ -265,10 +265,10 @@ class LocalBackend:
             aside.replace(target)
 
     def create(self, uri: str, data: bytes) -> bool:
-        """Write aside, then hard-link to the target, which fails if that exists."""
+        """Write to a temporary file, then hard-link it to the target; fails if that exists."""
         path = _path(uri)
         if path.exists():
-            # Its maker may have been killed before it was synced, and the caller relies on it.
+            # Its writer may have been killed before the sync, and the caller relies on the file.
             _last(path)
             _last(path.parent)
             return False
@@ -282,7 +282,7 @@ class LocalBackend:
         return True
 
     def replace(self, uri: str, data: bytes, version: str | None) -> str | None:
-        """Compare and rename under an exclusive lock beside the file."""
+        """Compare and rename while holding an exclusive lock file next to the target."""
         path = _path(uri)
         with _locked(path):
             found = self.read_versioned(uri)
@@ -306,27 +306,27 @@ class LocalBackend:
             return None
 
     def list(self, prefix: str) -> list[str]:
-        """Return all files below a folder, without this module's own helpers."""
+        """Return all files below a folder, except this module's own helper files."""
         return sorted(map(str, _objects(_path(prefix))))
 
     def list_details(self, prefix: str) -> Listing:
-        """Return the same with sizes and times of last change."""
+        """Return all files below a folder with sizes and modification times."""
         return _details(_objects(_path(prefix)))
 
     def list_named(self, prefix: str, names: Sequence[str], below: str) -> Listing:
-        """Return the files of these names below each folder."""
+        """Return the files with these names below each folder."""
         folders = _path(prefix).glob(f"*/{below}")
         return _details(path / name for path in folders for name in names)
 
     def list_leftovers(self, prefix: str) -> Listing:
-        """Return what killed writes left beside the files that they were to make."""
+        """Return the temporary files that killed writers left behind."""
         return _details(path for path in _path(prefix).rglob("*") if _ASIDE.fullmatch(path.name))
 
     def location(self, uri: str) -> None:
         """Return None: a directory is in no region."""
 
     def delete(self, uri: str) -> None:
-        """Unlink the file if it is there; a power cut does not bring it back."""
+        """Unlink the file if it exists; a power cut does not bring it back."""
         path = _path(uri)
         try:
             path.unlink()

@@ -1,14 +1,14 @@
-"""Where the files may lie that a request names: the form, REST, a backfill, a task's description.
+"""Restricts the files that a request may name: the form, REST, a backfill, a task's description.
 
-Whoever may trigger a run chooses paths, and the run reads them with the rights of the Airflow
-worker. Without a border that is every file of the worker, its passwords among them. The border is
-made of roots, folders that the installation names (``REPRETRAIN_INPUT_ROOTS``), and holds three
-times: for the path or pattern as it is written, for each file that a pattern matches, with links
-followed, and for the file that was opened, as a link can be replaced between two looks.
+Anyone who may trigger a run chooses paths, and the run reads them with the rights of the Airflow
+worker. Unrestricted, that is every file of the worker, including passwords. Requests are therefore
+confined to roots, folders that the installation names (``REPRETRAIN_INPUT_ROOTS``). The check is
+made three times: on the path or pattern as written, on each file that a pattern matches, with links
+followed, and on the file that was opened, as a link can be replaced between check and use.
 
-A process that works for a request is told its roots by :func:`limited_to`, and so are the processes
-that it starts, through the environment. A command that a person runs has no roots: the rights of
-that person are the border.
+:func:`limited_to` passes the roots to a process that works for a request, and through the
+environment to its child processes. A command that a person runs has no roots: it is limited by that
+person's own rights.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from typing import BinaryIO
 from pipeline_store import uris
 
 PUBLISHED = "lineages/*/versions"
-"""Models that were put into use, with their vocabularies: another lineage may begin with one."""
+"""Published models with their vocabularies: another lineage may start from one."""
 
 DESCRIPTIONS = ("tasks/*/task.toml", "tasks/*/text_to_text.toml")
-"""What says of a labelled task which files it has; those have to lie below the other roots."""
+"""Files that describe labeled tasks; the files that they name must lie below the other roots."""
 
 PLACEHOLDER = "{partition}"
-"""Where the id of a partition stands in ``corpus.input_pattern``."""
+"""Placeholder for the id of a partition in ``corpus.input_pattern``."""
 
 _VARIABLE = "REPRETRAIN_REQUEST_ROOTS"
 
 
 class OutsideRootsError(ValueError):
-    """A request names a file that lies below none of the roots."""
+    """A request names a file outside all of the roots."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class RequestRoots:
     """The folders below which a request may name files.
 
     :ivar roots: absolute paths or ``gs://`` URIs of folders or single files; or patterns, each of
-        which allows just the files that it matches.
-    :ivar models: the same, for what is no text: models, vocabularies, descriptions of tasks.
-    :ivar beside: single files and patterns, also for these only, that messages do not name.
+        which allows only the files that it matches.
+    :ivar models: the same, for files other than text: models, vocabularies, task descriptions.
+    :ivar beside: further files and patterns, also for non-text only, that messages do not list.
     """
 
     roots: tuple[str, ...]
@@ -56,9 +56,9 @@ class RequestRoots:
 
     @classmethod
     def of(cls, store_root: str, roots: Sequence[str], beside: Sequence[str] = ()) -> RequestRoots:
-        """Return the roots; relative ones lie below the store.
+        """Return the roots, with relative ones resolved against the store.
 
-        :raises ValueError: one has a ``..`` or a scheme that no store has.
+        :raises ValueError: a root has a ``..`` or a scheme that the store does not support.
         """
 
         def absolute(paths: Sequence[str]) -> tuple[str, ...]:
@@ -68,20 +68,20 @@ class RequestRoots:
         return cls(absolute(roots), absolute([PUBLISHED]), absolute([*DESCRIPTIONS, *beside]))
 
     def require(self, uri: str, *, model: bool = False) -> None:
-        """Return if a path, links followed, names a file or folder below a root.
+        """Require that a path, links followed, names a file or folder below a root.
 
-        :param uri: absolute; a ``*`` in it is a letter as any other.
-        :param model: whether it is to be a model or the like, and no text.
-        :raises OutsideRootsError: it names another. Nothing is said of what lies there.
+        :param uri: absolute; a ``*`` in it is taken literally.
+        :param model: whether the path names a model or the like rather than text.
+        :raises OutsideRootsError: it does not. The message does not say whether the path exists.
         """
         if not self._allows(_parts(uri), model=model):
             raise self._refusal(uri, model=model)
 
     def require_pattern(self, pattern: str) -> None:
-        """Return if a pattern, links followed, can only match files below a root.
+        """Require that a pattern, links followed, can only match files below a root.
 
-        :param pattern: absolute; may hold ``*``, ``?``, ``[...]`` and ``{partition}``.
-        :raises OutsideRootsError: it can match others, or it has parts that lead elsewhere.
+        :param pattern: absolute; may contain ``*``, ``?``, ``[...]`` and ``{partition}``.
+        :raises OutsideRootsError: it can match other files, or has parts such as ``..``.
         """
         plain = pattern.replace(PLACEHOLDER, "*")
         if odd := _odd_parts(plain):
@@ -107,8 +107,8 @@ class RequestRoots:
 
 
 def _odd_parts(pattern: str) -> str:
-    """Return what a pattern has that may lead out of its folder, whatever is matched before it."""
-    # Before them come the root of this machine, or the two that make a bucket.
+    """Return a description of a pattern's part that may leave its folder; empty: there is none."""
+    # Skip the empty part before the leading slash, or the two before a bucket's name.
     first = 2 if uris.is_cloud(pattern) else 1
     parts = uris.for_library(pattern).rstrip("/").split("/")[first:]
     if "" in parts:
@@ -119,9 +119,9 @@ def _odd_parts(pattern: str) -> str:
 
 
 def _parts(uri: str) -> list[str] | None:
-    """Return a path's parts with links followed; None where it has no plain meaning.
+    """Return a path's parts with links followed; None if the path is ambiguous.
 
-    Or none to this process: a link of another process's folder that it may not look at.
+    Also None if this process cannot resolve it: a link in another process's folder in ``/proc``.
     """
     if not uris.is_cloud(uri):
         try:
@@ -129,12 +129,12 @@ def _parts(uri: str) -> list[str] | None:
         except OSError:
             return None
     parts = uri.rstrip("/").split("/")
-    # An object's name may hold these; some libraries take them for the folder above.
+    # An object's name may contain these parts; some libraries resolve them like directories.
     return None if {".", ".."} & set(parts) or "" in parts[2:] else parts
 
 
 def _lies_below(parts: list[str], root: str) -> bool:
-    """Return whether parts begin with those of a root; if its last is a pattern, are those."""
+    """Return whether a path lies below a root, or matches a root whose last part is a pattern."""
     wanted = _parts(root)
     if wanted is None or len(parts) < len(wanted):
         return False
@@ -146,19 +146,19 @@ def _lies_below(parts: list[str], root: str) -> bool:
 
 
 def current() -> RequestRoots | None:
-    """Return the roots of the request that this process works for; None: it is a person's."""
+    """Return the roots of the request that this process works for; None: it serves no request."""
     text = os.environ.get(_VARIABLE)
     return None if text is None else RequestRoots(*map(tuple, json.loads(text)))
 
 
 def variables(roots: RequestRoots) -> dict[str, str]:
-    """Return the environment that tells a process its roots."""
+    """Return the environment variables that pass the roots to a process."""
     return {_VARIABLE: json.dumps([roots.roots, roots.models, roots.beside])}
 
 
 @contextmanager
 def limited_to(roots: RequestRoots) -> Iterator[None]:
-    """Hold this process, and those that it starts, to the roots of a request."""
+    """Limit this process and its child processes to the roots of a request."""
     before = os.environ.get(_VARIABLE)
     os.environ.update(variables(roots))
     try:
@@ -170,10 +170,10 @@ def limited_to(roots: RequestRoots) -> Iterator[None]:
 
 
 def require(uri: str, *, model: bool = False) -> str:
-    """Return a path that a request names.
+    """Return a path that a request names, after checking it against the roots, if there are any.
 
-    :param model: whether it is to be a model or the like, and no text.
-    :raises OutsideRootsError: it lies below none of the roots that there are.
+    :param model: whether the path names a model or the like rather than text.
+    :raises OutsideRootsError: it lies outside the roots.
     """
     if (roots := current()) is not None:
         roots.require(uri, model=model)
@@ -181,7 +181,7 @@ def require(uri: str, *, model: bool = False) -> str:
 
 
 def allows(uri: str) -> bool:
-    """Return whether a path lies below a root, or there are none."""
+    """Return whether a path lies below a root, or no roots apply."""
     try:
         require(uri)
     except OutsideRootsError:
@@ -192,7 +192,7 @@ def allows(uri: str) -> bool:
 def pattern_folder(pattern: str) -> str:
     """Return the folder that all matches of a request's pattern lie in.
 
-    :raises OutsideRootsError: the pattern leads out of the roots.
+    :raises OutsideRootsError: the pattern leads outside the roots.
     """
     if (roots := current()) is not None:
         roots.require_pattern(pattern)
@@ -200,9 +200,9 @@ def pattern_folder(pattern: str) -> str:
 
 
 def glob(pattern: str) -> list[str]:
-    """Return the files that a request's pattern matches, as :func:`pipeline_store.uris.glob`.
+    """Return the files that a request's pattern matches, like :func:`pipeline_store.uris.glob`.
 
-    :raises OutsideRootsError: the pattern, or one of its matches, leads out of the roots.
+    :raises OutsideRootsError: the pattern, or one of its matches, leads outside the roots.
     """
     pattern_folder(pattern)
     return [require(uri) for uri in uris.glob(pattern)]
@@ -211,9 +211,9 @@ def glob(pattern: str) -> list[str]:
 def open_stream(uri: str, *, model: bool = False) -> BinaryIO:
     """Open a file that a request names.
 
-    :param model: whether it is to be of a model or the like, and no text.
-    :raises OutsideRootsError: what was opened lies below none of the roots.
-    :raises FileNotFoundError: there is none.
+    :param model: whether the file belongs to a model or the like rather than being text.
+    :raises OutsideRootsError: the opened file lies outside the roots.
+    :raises FileNotFoundError: there is no such file.
     """
     stream = uris.open_stream(require(uri, model=model))
     if not uris.is_cloud(uri):
@@ -222,15 +222,15 @@ def open_stream(uri: str, *, model: bool = False) -> BinaryIO:
 
 
 def require_opened(stream: BinaryIO, *, model: bool = False) -> None:
-    """Close a file of this machine that turns out to lie outside of the roots.
+    """Require that an opened local file lies below a root; close it if it does not.
 
-    :param model: whether it is to be of a model or the like, and no text.
-    :raises OutsideRootsError: it does: a link was replaced since its path was looked at.
+    :param model: whether the file belongs to a model or the like rather than being text.
+    :raises OutsideRootsError: it does not: a link was replaced after its path was checked.
     """
     if current() is None:
         return
     try:
-        # The kernel's own name of what was opened.
+        # The kernel's own name of the opened file.
         require(os.readlink(f"/proc/self/fd/{stream.fileno()}"), model=model)
     except OutsideRootsError:
         stream.close()
@@ -238,13 +238,13 @@ def require_opened(stream: BinaryIO, *, model: bool = False) -> None:
 
 
 def read(uri: str, *, model: bool = False) -> bytes:
-    """Return a file that a request names; raises as :func:`open_stream`."""
+    """Return the content of a file that a request names; raises as :func:`open_stream`."""
     with open_stream(uri, model=model) as stream:
         return stream.read()
 
 
 def read_or_none(uri: str, *, model: bool = False) -> bytes | None:
-    """Return a file that a request names, or None when there is none."""
+    """Return the content of a file that a request names, or None when there is no such file."""
     try:
         return read(uri, model=model)
     except FileNotFoundError:

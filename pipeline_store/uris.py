@@ -1,9 +1,9 @@
 """The one module that knows what a URI scheme is: plain directories (or ``file://``) and ``gs://``.
 
-Everything that is stored is read and written through these functions. Beam, TensorFlow and Airflow
-get their URIs through :func:`for_library`, so no other module looks at a scheme.
+All stored files are read and written through these functions. Beam, TensorFlow and Airflow get
+their URIs through :func:`for_library`, so no other module inspects a scheme.
 
-Two writes carry the project's promises, and both exist on every backend:
+The project's guarantees rest on two writes, and every backend has both:
 
 * :func:`create_if_absent`: of any number of writers exactly one succeeds. Commits use it.
 * :func:`compare_and_set`: replace an object only if it is still the version that was read.
@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
 Reader = Callable[[str], bytes]
-"""How a file is read, where requests that name it may only read some."""
+"""Reads a file; lets a caller substitute a reader that restricts which files a request may name."""
 
 
 class PathError(ValueError):
-    """A path has no meaning below the folder that it is relative to."""
+    """A relative path would leave the folder that it is relative to."""
 
 
 class VersionConflictError(RuntimeError):
@@ -42,7 +42,7 @@ class VersionConflictError(RuntimeError):
 
 
 class Backend(Protocol):
-    """What a place of storage has to offer. Versions are opaque strings."""
+    """The interface of a storage backend. Versions are opaque strings."""
 
     def read(self, uri: str) -> bytes:
         """Return the whole object; raise FileNotFoundError when there is none."""
@@ -57,7 +57,7 @@ class Backend(Protocol):
         ...
 
     def write(self, uri: str, data: bytes) -> None:
-        """Create or replace the object; readers see the old or the new content, never a part."""
+        """Create or replace the object; readers see the old or the new content, never a mix."""
         ...
 
     def upload(self, uri: str, path: str) -> None:
@@ -85,7 +85,7 @@ class Backend(Protocol):
         ...
 
     def list_details(self, prefix: str) -> Listing:
-        """Return what :meth:`list` returns, with sizes and times, without a call for each."""
+        """Return the objects of :meth:`list` with sizes and times, without one call per object."""
         ...
 
     def list_named(self, prefix: str, names: Sequence[str], below: str) -> Listing:
@@ -93,15 +93,15 @@ class Backend(Protocol):
         ...
 
     def list_leftovers(self, prefix: str) -> Listing:
-        """Return parts of objects that killed writers left; no other call knows them."""
+        """Return partial files that killed writers left behind; no other call lists them."""
         ...
 
     def location(self, uri: str) -> str | None:
-        """Return the place of the storage as its service names it, or None."""
+        """Return the storage location as its service names it, or None."""
         ...
 
     def delete(self, uri: str) -> None:
-        """Delete one object; an absent one is no error."""
+        """Delete one object; a missing object is not an error."""
         ...
 
 
@@ -129,7 +129,7 @@ def join(base: str, *parts: str) -> str:
 
 
 def dataset_name(uri: str) -> tuple[str, str]:
-    """Return OpenLineage's namespace and name of a file or folder, by its naming conventions."""
+    """Return the OpenLineage namespace and name of a file or folder, per its naming conventions."""
     if is_cloud(uri):
         bucket, name = in_bucket(uri)
         return bucket, name.rstrip("/") or "/"
@@ -142,17 +142,17 @@ def is_cloud(uri: str) -> bool:
 
 
 def is_absolute(uri: str) -> bool:
-    """Return whether the URI stands on its own (has a scheme or is an absolute path)."""
+    """Return whether the URI is absolute (has a scheme or is an absolute path)."""
     return "://" in uri or uri.startswith("/")
 
 
 def absolute(uri: str) -> str:
-    """Return a URI that a command was given; a relative path begins at the working folder."""
+    """Return a command's URI argument as an absolute one, relative to the working directory."""
     return uri if is_absolute(uri) else os.path.abspath(uri)
 
 
 def for_library(uri: str) -> str:
-    """Return the spelling that Beam and TensorFlow both take: a plain path or ``gs://``."""
+    """Return the URI in the form that Beam and TensorFlow accept: a plain path or ``gs://``."""
     _backend(uri)
     return uri.removeprefix("file://")
 
@@ -176,9 +176,9 @@ def media_url(uri: str) -> str:
 
 
 def browser_url(folder: str) -> str:
-    """Return an address under which a person can look at a folder of a bucket.
+    """Return the URL of a bucket's folder in the Google Cloud console.
 
-    Empty of a folder of this machine: browsers follow no ``file://`` address from a page.
+    Empty for a local folder: browsers follow no ``file://`` link from a page.
     """
     if not is_cloud(folder):
         return ""
@@ -214,27 +214,27 @@ def open_stream(uri: str) -> BinaryIO:
 
 
 def write(uri: str, data: bytes) -> None:
-    """Create or replace the object atomically. For status that only its one owner writes."""
+    """Create or replace the object atomically. For status files that have a single writer."""
     _backend(uri).write(uri, data)
 
 
 def upload(path: str, uri: str) -> None:
-    """Copy a file of this machine into the store atomically."""
+    """Copy a local file into the store atomically."""
     _backend(uri).upload(uri, path)
 
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Let what is stored in here last when this ends, which takes less time for several files.
+    """Defer syncing files to disk until this context exits, which is faster for several files.
 
-    For files that nothing names before. Objects in a bucket last at once.
+    For files that nothing refers to before then. Objects in a bucket are durable at once.
     """
     with local.together():
         yield
 
 
 def copy(source: str, target: str) -> None:
-    """Copy one object; small ones only, as it passes through memory."""
+    """Copy one small object; its content passes through memory."""
     write(target, read(source))
 
 
@@ -247,7 +247,7 @@ def compare_and_set(uri: str, data: bytes, version: str | None) -> str:
     """Replace the object only if it is still at ``version``; None means it must not exist.
 
     :returns: the new version.
-    :raises VersionConflictError: somebody else wrote first; read again and decide again.
+    :raises VersionConflictError: another writer was first; read again and decide again.
     """
     new_version = _backend(uri).replace(uri, data, version)
     if new_version is None:
@@ -277,7 +277,7 @@ def size(uri: str) -> int:
 def modified(uri: str) -> datetime | None:
     """Return when the object was last written, by the store's clock, or None when it is absent.
 
-    That of a directory is the clock of the machine that has the disk, or of the one that writes.
+    For a directory that is the clock of the machine that has the disk, or of the writing machine.
     """
     return _backend(uri).modified(uri)
 
@@ -313,18 +313,18 @@ def list_details(folder: str) -> Listing:
 def list_named(folder: str, *names: str, below: str = "") -> Listing:
     """Return the objects ``<folder>/<any>/<below>/<name>`` with size and age, sorted.
 
-    What else lies in those folders is not listed, so it is cheap where they hold many objects.
+    Other objects in those folders are not listed, so this is cheap where they hold many.
 
-    :param names: without any of ``*?[]{},/``.
-    :param below: folders that lie between, as ``a/b``; ``*`` is any one.
+    :param names: names without any of ``*?[]{},/``.
+    :param below: intermediate folders, as ``a/b``; ``*`` matches any single folder.
     """
     return _backend(folder).list_named(folder.rstrip("/") + "/", names, below and f"{below}/")
 
 
 def list_leftovers(folder: str) -> Listing:
-    """Return what killed writes left below a folder, with size and age, sorted.
+    """Return the partial files of killed writers below a folder, with size and age, sorted.
 
-    Such a file is never an object; :func:`delete` removes it.
+    Such a file is never listed as an object; :func:`delete` removes it.
     """
     return _backend(folder).list_leftovers(folder.rstrip("/") + "/")
 
@@ -332,12 +332,12 @@ def list_leftovers(folder: str) -> Listing:
 def glob(pattern: str) -> list[str]:
     """Return the objects that match a pattern with ``*``, ``?`` or ``[...]``, sorted.
 
-    As in a shell, ``*`` does not cross a ``/`` and does not stand for a leading dot.
+    As in a shell, ``*`` matches neither a ``/`` nor a leading dot.
     """
     if not any(sign in pattern for sign in "*?["):
         return [pattern] if exists(pattern) else []
     if exists(pattern):
-        # A file's own name may hold such signs.
+        # A file's own name may contain wildcard characters.
         return [pattern]
     wanted = for_library(pattern).split("/")
     found = ((uri, for_library(uri).split("/")) for uri in list_files(pattern_folder(pattern)))
@@ -345,9 +345,9 @@ def glob(pattern: str) -> list[str]:
 
 
 def oddities(pattern: str) -> list[Oddity]:
-    """Return what a pattern matches, or would have to look into, and :func:`glob` leaves out.
+    """Return paths that match a pattern, or folders it would search, and that :func:`glob` skips.
 
-    Folders are left out where the pattern asks for files. In a bucket there is nothing of the kind.
+    Folders that match where the pattern asks for files are left out. A bucket has no such paths.
     """
     if is_cloud(pattern):
         return []
@@ -366,9 +366,9 @@ def oddities(pattern: str) -> list[Oddity]:
 
 
 def pattern_folder(pattern: str) -> str:
-    """Return the folder that all matches of a pattern lie in; a path without signs as it is.
+    """Return the folder that all matches of a pattern lie in; a path without wildcards unchanged.
 
-    A ``{`` counts as a sign: it is the start of a place where an id will stand.
+    A ``{`` counts as a wildcard: it starts a placeholder for an id.
     """
     fixed = re.split(r"[*?\[{]", pattern, maxsplit=1)[0]
     return pattern if fixed == pattern else fixed.rpartition("/")[0]
@@ -380,11 +380,11 @@ def _part_matches(name: str, pattern: str) -> bool:
 
 
 def now(probe: str) -> datetime:
-    """Return the time by the store's own clock: that of an object that is written and deleted.
+    """Return the time by the store's own clock, read by writing and deleting a probe object.
 
-    This machine's, if nothing can be written there.
+    Falls back to this machine's clock if the store cannot be written.
 
-    :param probe: an object that nobody else uses.
+    :param probe: URI of an object that nothing else uses.
     """
     try:
         write(probe, b"")
@@ -400,15 +400,15 @@ def now(probe: str) -> datetime:
 
 
 def location(uri: str) -> str | None:
-    """Return where the storage is, such as ``US-CENTRAL1`` or ``EU``.
+    """Return the location of the storage, such as ``US-CENTRAL1`` or ``EU``.
 
-    None on this machine, and where the service does not tell.
+    None for a local directory, and where the service does not say.
     """
     return _backend(uri).location(uri)
 
 
 def delete(uri: str) -> None:
-    """Delete one object; an absent one is no error."""
+    """Delete one object; a missing object is not an error."""
     _backend(uri).delete(uri)
 
 

@@ -1,1 +1,1 @@
-"""What can be checked before anything is spent."""
+"""Checks and estimates that are made before anything is spent."""

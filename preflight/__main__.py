@@ -1,12 +1,12 @@
-"""Checks a configuration, and with ``--store`` all that a run would need, spending nothing.
+"""Checks a configuration, and with ``--store`` everything a run needs, spending nothing.
 
 ``python -m preflight check-config --preset smoke --set training.train_steps=200``
 
-With ``--project`` the Cloud TPU API is asked as well whether it can serve the run.
+With ``--project`` it also asks the Cloud TPU API whether it can serve the run.
 
 ``python -m preflight check-finetuning --store URI --set finetuning.tasks=NAME``
 
-does the same for a fine-tuning run: its tasks, its model, what it would take.
+does the same for a fine-tuning run: its tasks, its model, its time and cost.
 
 ``python -m preflight cloud --preset bert_base_v5e --store gs://BUCKET/PREFIX --project PROJECT``
 
@@ -42,7 +42,7 @@ from preflight.run.checks import check
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; return 0 when nothing speaks against the run, else 1."""
+    """Run the command line; return 0 if no check failed, else 1."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options))
@@ -52,9 +52,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _check_config(options: argparse.Namespace) -> int:
-    """Print what speaks for the configuration; return 0.
+    """Check a configuration and print the estimate; return 0.
 
-    :raises ConfigError: something speaks against it.
+    :raises ConfigError: a check failed.
     """
     config, looked_at = _check_store(_config(options), options)
     _ask_tpu_service(config, options)
@@ -66,9 +66,9 @@ def _check_config(options: argparse.Namespace) -> int:
 
 
 def _check_finetuning(options: argparse.Namespace) -> int:
-    """Print what speaks for a fine-tuning run; return 0.
+    """Check a fine-tuning run and print the estimate; return 0.
 
-    :raises ConfigError: something speaks against it.
+    :raises ConfigError: a check failed.
     """
     store = StoreLayout(options.store)
     overrides = parse_overrides(options.overrides, FinetuningConfig)
@@ -84,7 +84,7 @@ def _check_finetuning(options: argparse.Namespace) -> int:
 
 
 def _check_cloud(options: argparse.Namespace) -> int:
-    # Imported late: Google's libraries are slow to load.
+    # Imported lazily: Google's libraries are slow to load.
     from preflight.cloud.command import check_cloud
 
     if options.project is None:
@@ -196,9 +196,9 @@ def _base(options: argparse.Namespace) -> PipelineConfig:
 
 
 def _check_store(config: PipelineConfig, options: argparse.Namespace) -> tuple[PipelineConfig, str]:
-    """Check against the store, if one is named; return the run's settings and what was looked at.
+    """Check against the store, if one is named; return the run's settings and what was checked.
 
-    :raises ConfigError: something speaks against the run.
+    :raises ConfigError: a check failed.
     """
     if options.store is None:
         return config, "files not looked at (no --store)"
@@ -211,13 +211,13 @@ def _check_store(config: PipelineConfig, options: argparse.Namespace) -> tuple[P
 
 
 def _ask_tpu_service(config: PipelineConfig, options: argparse.Namespace) -> None:
-    """Ask the Cloud TPU API, if a project is named.
+    """Ask the Cloud TPU API whether it can serve the run, if a project is named.
 
     :raises ConfigError: it will refuse the run.
     """
     if options.project is None:
         return
-    # Imported late: the client library is slow to load.
+    # Imported lazily: the client library is slow to load.
     from google.auth.exceptions import GoogleAuthError
 
     from preflight.cloud.tpu_service import read_offer, tpu_rows
@@ -242,7 +242,7 @@ def _ask_tpu_service(config: PipelineConfig, options: argparse.Namespace) -> Non
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add what this command needs besides the configuration."""
+    """Add the arguments of the ``cloud`` command other than the configuration."""
     service = tpu_service()
     command.add_argument(
         "--project",

@@ -1,4 +1,4 @@
-"""Asks Cloud Storage what this account may do in a bucket."""
+"""Checks this account's permissions in a Cloud Storage bucket."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _TIMEOUT_SECONDS = 30
 
 
 def rights_finding(uri: str) -> Finding | None:
-    """Check that this account has the rights that a run needs in the bucket of a URI.
+    """Check that this account has the permissions that a run needs in the bucket of a URI.
 
-    The right to see where the bucket is only serves to check the region, so that its absence is no
-    reason to refuse. Where the service does not answer this question, the file that
-    :func:`preflight.places.store_finding` writes decides.
+    The permission to read the bucket's location is only used to check the region, so lacking it is
+    no reason to refuse. If the service does not answer, the probe file of
+    :func:`preflight.places.store_finding` decides.
 
-    :returns: None for a folder of this machine.
+    :returns: None for a local folder.
     """
     if not uris.is_cloud(uri):
         return None
@@ -46,7 +46,7 @@ def rights_finding(uri: str) -> Finding | None:
 
 
 def _held(name: str) -> set[str]:
-    """Return which of the rights the account has in a bucket."""
+    """Return the needed permissions that the account has in a bucket."""
     from google.cloud import storage
 
     bucket = storage.Client().bucket(name)

@@ -1,4 +1,4 @@
-"""What a check found: the typed result that tables, logs and refusals are made of."""
+"""Results of checks: the typed findings from which tables, logs and refusals are made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found, and what mends it: a command where there is one."""
+    """The result of a check, and how to fix a problem: a command where there is one."""
 
     status: Status
     found: str
@@ -30,41 +30,41 @@ class Finding:
 
 @dataclass(frozen=True)
 class Row:
-    """A finding under the name of its check, which is that of a setting where it is about one."""
+    """A finding under the name of its check; a check of one setting has the setting's name."""
 
     name: str
     finding: Finding
 
     @property
     def line(self) -> str:
-        """Return all of it in one line."""
+        """Return name, finding and fix in one line."""
         found, fix = self.finding.found, self.finding.fix
         text = f"{found.rstrip('.')}. Fix: {fix}" if fix else found
         return " ".join(f"{self.name}: {text}".split())
 
 
 def ok(found: str) -> Finding:
-    """Return that all is well."""
+    """Return the finding of a check that passed."""
     return Finding(Status.OK, found)
 
 
 def warning(found: str, fix: str = "") -> Finding:
-    """Return what a person should know and what stops no run."""
+    """Return a finding that a person should know but that stops no run."""
     return Finding(Status.WARNING, found, fix)
 
 
 def failed(found: str, fix: str = "") -> Finding:
-    """Return why a run cannot succeed."""
+    """Return the finding of a failed check: why a run cannot succeed."""
     return Finding(Status.FAILED, found, fix)
 
 
 def not_checked(found: str, fix: str = "") -> Finding:
-    """Return why nobody can tell."""
+    """Return the finding of a check that could not be made, with the reason."""
     return Finding(Status.NOT_CHECKED, found, fix)
 
 
 def problems(rows: Iterable[Row]) -> list[str]:
-    """Return a line for each check that failed, and log what else is not as it should be."""
+    """Return a line for each failed check, and log those that warned or were not made."""
     lines = []
     for row in rows:
         if row.finding.status is Status.FAILED:

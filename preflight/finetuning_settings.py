@@ -1,4 +1,4 @@
-"""The settings of a fine-tuning run with what the store says of them filled in."""
+"""Completes the settings of a fine-tuning run with values from the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline_store.layout import StoreLayout, VersionLayout
 
 
 def completed(config: FinetuningConfig, store: StoreLayout) -> FinetuningConfig:
-    """Return the settings with what the store decides filled in: the version, and the tasks.
+    """Return the settings with the version, and the tasks of a source run, taken from the store.
 
     :raises ConfigError: there is no such model or run, or no task is named.
     """
@@ -44,12 +44,12 @@ def completed(config: FinetuningConfig, store: StoreLayout) -> FinetuningConfig:
 
 
 def rental_settings(config: FinetuningConfig) -> PipelineConfig:
-    """Return what both kinds of runs have in common, as the checks of the cloud read it."""
+    """Return the settings that both kinds of runs share, in the form that cloud checks take."""
     return PipelineConfig(tpu=config.tpu, budget=config.budget, beam=config.beam)
 
 
 def encoder_config(config: FinetuningConfig, store: StoreLayout) -> PipelineConfig:
-    """Return what the version that is fine-tuned was trained with.
+    """Return the configuration with which the version to fine-tune was trained.
 
     :raises FileNotFoundError: there is no such version.
     """
@@ -59,7 +59,7 @@ def encoder_config(config: FinetuningConfig, store: StoreLayout) -> PipelineConf
 
 
 def trial_count(config: FinetuningConfig) -> int:
-    """Return how many trainings the run has."""
+    """Return the number of trainings of the run."""
     recipe = config.finetuning
     models = 1 + len(config.encoder.compare_with)
     seeds = len(recipe.learning_rates) * len(recipe.random_seeds)

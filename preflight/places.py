@@ -1,4 +1,4 @@
-"""Checks the store itself: it can be written as it has to be, and it is where the TPUs are."""
+"""Checks the store itself: that it honors write preconditions and is located near the TPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARTS = {
 
 
 def store_finding(store: StoreLayout) -> Finding:
-    """Check that a file can be written, created only once, replaced only as it was, and deleted.
+    """Check that a file can be written, created only once, replaced if unchanged, and deleted.
 
     Without such preconditions two runs could each believe that they alone hold a lineage or a TPU.
     """
@@ -51,7 +51,7 @@ def store_finding(store: StoreLayout) -> Finding:
 
 
 def _try(probe: str) -> bool:
-    """Write, create, replace and delete a file; return whether the store did as it was told."""
+    """Create, replace and delete a file; return whether the store honored all preconditions."""
     try:
         created = uris.create_if_absent(probe, b"first")
         again = uris.create_if_absent(probe, b"second")
@@ -76,7 +76,7 @@ def _is_refused(probe: str, old_version: str) -> bool:
 
 
 def identity_finding(store: StoreLayout) -> Finding:
-    """Check that TPUs which were asked for from the store are still known for its own."""
+    """Check that TPUs requested from the store are still recognized as its own."""
     new = new_identity(store)
     return ok("as ever") if new is None else warning(new.text, "python -m tpu_lifecycle list")
 
@@ -97,11 +97,11 @@ def region_finding(
 ) -> Finding | None:
     """Check that the store is in the region of every zone in which a TPU may run.
 
-    Else records and checkpoints cross regions, which is slow and is paid by the byte: refused
+    Otherwise records and checkpoints cross regions, which is slow and billed by the byte: refused
     unless ``tpu.allow_other_regions`` is on.
 
-    :param location: tells where a URI's storage is; None when nobody knows.
-    :returns: None for a folder of this machine of which nobody knows where it is.
+    :param location: returns the location of a URI's storage; None if it is unknown.
+    :returns: None for a local folder, whose location is unknown.
     """
     zones = tpu.zones
     place = location(store.root)
@@ -129,9 +129,9 @@ def region_finding(
 
 
 def far_zones(zones: list[str], place: str) -> list[str]:
-    """Return the zones that are not where a bucket is.
+    """Return the zones that are outside a bucket's location.
 
-    :param place: its region, or several, as Cloud Storage names them: ``US-CENTRAL1``, ``EU``.
+    :param place: its region or multi-region, as Cloud Storage names it: ``US-CENTRAL1``, ``EU``.
     """
     return [zone for zone in zones if not zone.startswith(_prefixes(place))]
 
@@ -151,7 +151,7 @@ def dataflow_finding(config: PipelineConfig, store: StoreLayout) -> Finding | No
 def temporary_place_finding(
     config: PipelineConfig, location: Callable[[str], str | None]
 ) -> Finding | None:
-    """Check that Dataflow's temporary files are where its workers are.
+    """Check that Dataflow's temporary files are in the region of its workers.
 
     :param location: as in :func:`region_finding`.
     """
@@ -175,5 +175,5 @@ def _unknown(uri: str) -> Finding | None:
 
 
 def _prefixes(place: str) -> tuple[str, ...]:
-    """Return how the zones of a bucket's location begin."""
+    """Return the prefixes of the zones in a bucket's location."""
     return _PARTS.get(place.lower(), (f"{place.lower()}-",))

@@ -1,4 +1,4 @@
-"""Refuses requests that name files which the installation does not let them read."""
+"""Refuses requests that name files outside the folders that the installation allows."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from pipeline_store.request_paths import PLACEHOLDER, RequestRoots
 from trained_models.importing.sources import files_of_prefix
 
 _SHOWN = 100
-# Of Linux and of Cloud Storage, whose limit is for the name without the bucket.
+# Limits of Linux and of Cloud Storage; the latter is for the name without the bucket.
 _NAME_BYTES, _PATH_BYTES, _OBJECT_BYTES = 255, 4095, 1024
 _LONGEST_PARTITION = "p" * 63
-# Control characters, and what else ends a line.
+# Control characters, and the other characters that end a line.
 _CONTROLS = frozenset({"Cc", "Zl", "Zp"})
 
 Presets = Sequence[PipelineConfig | FinetuningConfig]
@@ -34,9 +34,9 @@ Presets = Sequence[PipelineConfig | FinetuningConfig]
 def request_roots(settings: Settings, store: StoreLayout) -> RequestRoots:
     """Return the folders below which requests may name text and tasks.
 
-    They are those of the installation and what its presets name.
+    They are the configured input roots and the paths that the installation's presets name.
 
-    :raises ConfigError: one of them leads out of the store by ``..``, or is no path.
+    :raises ConfigError: one of them leaves the store by ``..``, or is not a valid path.
     """
     presets = (load_preset(settings.preset), load_finetuning_preset(settings.finetuning_preset))
     models = list(_models(presets))
@@ -52,7 +52,7 @@ def request_roots(settings: Settings, store: StoreLayout) -> RequestRoots:
 def outside_problems(
     config: PipelineConfig | FinetuningConfig, roots: RequestRoots, store: StoreLayout
 ) -> Iterator[str]:
-    """Yield a line for every path of a request that is none, or leads out of the roots."""
+    """Yield a line for every path of a request that is invalid or outside the roots."""
     for mark in (Mark.TEXT_PATH, Mark.MODEL_PATH):
         for setting, paths in named_paths(config, mark).items():
             for path in paths:
@@ -70,16 +70,16 @@ def outside_problems(
 
 
 def _oddity(path: str, store: StoreLayout) -> str:
-    """Return why no file can have a path; empty: one can.
+    """Return why a path is invalid; empty: it is valid.
 
-    No file system would say it in other words than an error, and no log would show the path as one.
+    A file system would report it only as an obscure error, and a log would not show it in one line.
     """
     if any(unicodedata.category(sign) in _CONTROLS for sign in path):
         return "has a line break or another control character, which paths may not have"
     try:
         plain = uris.for_library(store.resolve(path)).replace(PLACEHOLDER, _LONGEST_PARTITION)
     except ValueError:
-        return ""  # the border says it
+        return ""  # the check against the roots reports it
     if len(plain.encode()) > (_OBJECT_BYTES if uris.is_cloud(plain) else _PATH_BYTES):
         return "is longer than any path can be"
     if not uris.is_cloud(plain) and max(len(p.encode()) for p in plain.split("/")) > _NAME_BYTES:
@@ -90,8 +90,8 @@ def _oddity(path: str, store: StoreLayout) -> str:
 def _folders(presets: Presets, store: StoreLayout) -> Iterator[str]:
     """Yield the folders of the text that presets name.
 
-    Where the store lies in such a folder, as that of ``{partition}/*.txt`` does, all runs and
-    models would lie below it: then just the files that the pattern matches are allowed.
+    If such a folder contains the store, as for ``{partition}/*.txt``, all runs and models would be
+    below it: then only the files that the pattern matches are allowed.
     """
     for preset in presets:
         for paths in named_paths(preset, Mark.TEXT_PATH).values():

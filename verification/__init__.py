@@ -1,1 +1,1 @@
-"""Rigs that verify the product, and measure it; nothing that users run."""
+"""Checks and benchmarks of the product; users do not run them."""

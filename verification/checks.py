@@ -1,6 +1,6 @@
-"""What checks have in common: a folder of their own, results that are kept, the code's version.
+"""Shared parts of checks: the state folder, stored results, and the version of the code.
 
-Results of other code say nothing about it.
+Results of another version of the code do not count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def add_state_dir(parser: argparse.ArgumentParser, check: str, holds: str) -> No
 
 
 class Lines:
-    """A file with a line of JSON for each result, so that an interrupted check goes on."""
+    """A file with a line of JSON for each result, so that an interrupted check can resume."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -62,9 +62,9 @@ def write_corpus(folder: Path) -> None:
 
 
 def code_version(repository: Path = REPOSITORY) -> str:
-    """Return the commit that is checked out, and a hash of what differs from it, if anything does.
+    """Return the checked-out commit, plus a hash of uncommitted changes, if there are any.
 
-    :raises StackError: git does not say.
+    :raises StackError: git fails.
     """
     commit = _git(repository, "rev-parse", "HEAD").decode().strip()
     changes = _git(repository, "diff", "HEAD")

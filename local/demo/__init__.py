@@ -1,1 +1,1 @@
-"""The main job on this machine, with real text and no cloud."""
+"""The whole pipeline on this machine, with real text and no cloud."""

@@ -1,4 +1,4 @@
-"""The whole story on this machine: two days of text, two runs of the DAG, one model in use.
+"""Runs the whole pipeline on this machine: two days of text, two DAG runs, one model in use.
 
 python -m local.demo [--corpus FOLDER_OR_GLOB]
 """
@@ -81,7 +81,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
     store = StoreLayout(str(stack.paths.store))
     lineage_id = follow.unused_lineage(store, "demo")
     text = Path(store.root) / "corpora" / lineage_id
-    # The corpus first: a bad one must be known before anything is started. Its folder has to be
+    # The corpus first: a bad one must be reported before anything is started. Its folder must be
     # closed to other users before there is text in it.
     stack.paths.create()
     if options.corpus:
@@ -152,7 +152,7 @@ def _show_masks(
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     console.print("\nMasked words of held-out text, and what each day's model puts there:")
     if done.returncode:
-        # Of so little text that there is none to show; the models are what they are.
+        # For example too little text to show any; the models are not affected.
         console.print(done.stderr.strip().splitlines()[-1], markup=False)
         return
     console.print(done.stdout.rstrip(), markup=False)

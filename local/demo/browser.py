@@ -1,4 +1,4 @@
-"""A person at Airflow's pages, in a real Chromium: logs in, fills in forms, answers questions."""
+"""Operates Airflow's pages in a real Chromium: logs in, fills in forms, answers questions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline_config.requests import form_sections
 
 CHROMIUM = "/usr/bin/chromium"
 PATIENCE_MS = 120_000
-# Debian's Chromium, kept from looking for its maker's services; it cannot sandbox itself as root.
+# For Debian's Chromium, without calls to Google's services; it cannot sandbox itself as root.
 ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -27,7 +27,7 @@ ARGUMENTS = [
 
 @contextmanager
 def logged_in(url: str, user: str, password: str, *, height: int = 1000) -> Iterator[Page]:
-    """Open Airflow's UI as a user; closed at the end."""
+    """Yield a page of Airflow's UI, logged in as a user; the browser closes at the end."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=ARGUMENTS, headless=True
@@ -59,19 +59,19 @@ def open_trigger_form(page: Page, url: str, dag_id: str) -> Locator:
 
 
 def open_section(form: Locator, title: str) -> None:
-    """Show the fields of a section, such as *advanced: tpu*; the one that is open closes."""
+    """Open a section of the form, such as *advanced: tpu*; the section that was open closes."""
     form.get_by_role("button", name=title, exact=True).click()
 
 
 def fill_in(page: Page, form: Locator, name: str, value: Any) -> None:
-    """Give a setting a value, as each kind of field wants it."""
+    """Enter a setting's value in the way that its kind of field takes."""
     field = form.locator(f'[name="element_{name}"]')
     kind = field.get_attribute("type")
     if kind == "hidden":
         form.locator(f'[id="element_{name}"]').click()
         page.get_by_role("option", name=value, exact=True).click()
     elif kind == "checkbox":
-        # What is seen is a switch that is drawn over it.
+        # The visible switch is drawn over the checkbox.
         if field.is_checked() != value:
             field.dispatch_event("click")
     else:
@@ -95,10 +95,10 @@ def submit(form: Locator) -> None:
 
 
 def choose_backfill(page: Page, form: Locator, first: str, last: str) -> None:
-    """Turn the trigger dialog to *Backfill* and fill in the days, such as 2026-01-01."""
+    """Switch the trigger dialog to *Backfill* and fill in the days, such as 2026-01-01."""
     form.get_by_text("Backfill", exact=True).click()
     for number, day in enumerate((first, last)):
-        # The field is a button; what can be typed into opens beside it.
+        # The field is a button that opens the inputs.
         form.get_by_test_id("datetime-input").nth(number).click()
         page.get_by_placeholder("YYYY/MM/DD").fill(day.replace("-", "/"))
         page.get_by_placeholder("HH:mm").fill("00:00")
@@ -106,27 +106,27 @@ def choose_backfill(page: Page, form: Locator, first: str, last: str) -> None:
 
 
 def use_settings(form: Locator) -> None:
-    """Tick the box without which a backfill leaves out what was filled in."""
+    """Tick the box without which a backfill ignores the values in the form."""
     box = form.get_by_role("checkbox", name="Override parameters on existing runs")
     if not box.is_checked():
         box.dispatch_event("click")
 
 
 def open_question(page: Page, url: str, dag_id: str, run_id: str, task_id: str) -> None:
-    """Go to the question that a task asks a person."""
+    """Go to the page on which a task asks a person a question."""
     run = f"{url}/dags/{dag_id}/runs/{quote(run_id, safe='')}"
     page.goto(f"{run}/tasks/{task_id}/required_actions")
     page.get_by_role("button", name="Approve", exact=True).wait_for()
 
 
 def respond(page: Page, answer: str) -> None:
-    """Answer the question that is open."""
+    """Answer the open question."""
     page.get_by_role("button", name=answer, exact=True).click()
     page.get_by_text("Response received", exact=False).first.wait_for()
 
 
 def choose_lineage(shown: FrameLocator, lineage: str) -> None:
-    """Go to a lineage on the page *Models*, which opens with the installation's own."""
+    """Go to a lineage on the page *Models*, which opens with the installation's own lineage."""
     shown.get_by_role("heading", name="Models of lineage").wait_for()
     if (link := shown.get_by_role("link", name=lineage, exact=True)).count():
         link.click()
@@ -134,5 +134,5 @@ def choose_lineage(shown: FrameLocator, lineage: str) -> None:
 
 
 def plugin_frame(page: Page, title: str) -> FrameLocator:
-    """Return the page of ours that Airflow shows in a frame."""
+    """Return the frame in which Airflow shows one of our pages."""
     return page.frame_locator(f'iframe[title="{title}"]')

@@ -44,11 +44,11 @@ def build(
 ) -> list[Part]:
     """Write the text of the installed Python packages below ``folder/<partition>/``.
 
-    The partitions take turns between two topics: the standard library and services, then numerics.
-    The same installation gives the same files. No paragraph occurs twice.
+    The partitions alternate between two topics: the standard library and services, then numerics.
+    The same installation yields the same files. No paragraph occurs twice.
 
     :param max_mb: size of all partitions together, in millions of bytes.
-    :raises CorpusError: a partition's folder exists, or there is hardly any text.
+    :raises CorpusError: a partition's folder exists, or there is too little text.
     """
     folders = [_new_folder(folder, partition) for partition in partitions]
     characters = int(max_mb * 1e6 / len(partitions))
@@ -63,7 +63,7 @@ def build(
 
 
 def _order(document: str) -> bytes:
-    """Return a key that mixes the packages, the same way every time."""
+    """Return a sort key that mixes the packages reproducibly."""
     return hashlib.sha256(document.encode()).digest()
 
 
@@ -90,12 +90,12 @@ def _write(folder: Path, documents: list[str]) -> Part:
 
 
 def from_folder(source: str, folder: Path, *, partitions: Sequence[str] = PARTITIONS) -> list[Part]:
-    """Put a user's text files, as they are, into ``folder/<partition>/``.
+    """Copy a user's text files unchanged into ``folder/<partition>/``.
 
-    The first files by name become the first partition, and so on; a single file is cut between
+    The first files by name become the first partition, and so on; a single file is split between
     documents.
 
-    :param source: a folder with files of the formats that the data job reads, or a pattern with
+    :param source: a folder with files in the formats that the data job reads, or a pattern with
         ``*`` and ``?``.
     :raises CorpusError: no file is found, or one cannot be read as text.
     """
@@ -108,7 +108,7 @@ def from_folder(source: str, folder: Path, *, partitions: Sequence[str] = PARTIT
         except CorpusError as error:
             unusable.append(str(error))
     if unusable:
-        # All at once: whoever mends one file after the other starts the demo as many times.
+        # All at once, so that the demo need not be started again after each file is fixed.
         raise CorpusError("\n".join(unusable))
     if not any(documents.values()):
         raise CorpusError(f"{source}: {len(files)} files, but no document in them.")

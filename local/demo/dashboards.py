@@ -1,9 +1,9 @@
-"""Draws the panels of Grafana's dashboards from what a Prometheus answers to their queries.
+"""Draws the panels of Grafana's dashboards from a Prometheus server's answers to their queries.
 
 python -m local.demo.dashboards --prometheus http://127.0.0.1:9090 [--output docs/images]
 
-It is no Grafana: the pictures show which panels there are and what comes out of their queries, and
-say what drew them.
+This is not Grafana: the pictures show the panels and the results of their queries, and state that
+they were drawn by matplotlib.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def draw(dashboard: Dashboard, address: str, seconds: float, path: Path) -> None
 
 
 def legend(form: str, labels: dict[str, str]) -> str:
-    """Return the name of a row, as Grafana makes it: ``{{label}}`` stands for a label's value."""
+    """Return a series' legend as Grafana formats it: ``{{label}}`` becomes the label's value."""
     return re.sub(r"\{\{(\w+)\}\}", lambda found: labels.get(found[1], ""), form)
 
 
@@ -99,7 +99,7 @@ def _series(panel: Panel, address: str, start: float, end: float) -> Any:
     step = max(5.0, (end - start) / POINTS)
     for expression, form in zip(panel.expressions, panel.queries.values(), strict=True):
         query = {
-            # As Grafana's variable says with *All* chosen.
+            # The value of Grafana's variable for *All*.
             "query": expression.replace("$lineage", ".*"),
             "start": f"{start:.3f}",
             "end": f"{end:.3f}",
@@ -139,7 +139,7 @@ def _draw_panel(
         ]
         one.text(0.5, 0.5, "\n".join(lines[:3]), ha="center", va="center", fontsize=13)
         return
-    # The largest last: what the legend has no room for is what is seen least.
+    # Largest first: the series that are left out are the least visible ones.
     shown = sorted(series.items(), key=lambda row: -max(value for _, value in row[1]))
     for name, values in shown[:_MOST_SERIES]:
         times = [_date(at) for at, _ in values]
@@ -157,7 +157,7 @@ def _draw_panel(
 
 
 def _date(seconds: float) -> float:
-    """Return a time as matplotlib counts: days."""
+    """Return a time in matplotlib's unit, days."""
     from matplotlib.dates import date2num
 
     return float(date2num(datetime.fromtimestamp(seconds, UTC)))

@@ -1,10 +1,10 @@
-"""Does pre-training pay on a labelled task? Each is made from the text of this installation.
+"""Measures whether pretraining pays on a labeled task made from this installation's text.
 
     python -m local.demo.finetuning {docstrings,neighbours,word-order} [--state-dir .local]
 
-Builds the task, pre-trains a small BERT on docstrings that are not in it, fine-tunes that one and a
+Builds the task, pretrains a small BERT on docstrings that are not in it, fine-tunes that one and a
 randomly initialized one over some seeds, and compares both with simple methods. The last line is a
-JSON object. What is there already is not made again.
+JSON object. Existing results are reused.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BUILDERS = {module.NAME: module.build for module in (docstrings, neighbours, wor
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit status, which does not depend on who is better."""
+    """Run the command line; return the exit status, which does not depend on the comparison."""
     options = _parser().parse_args(argv)
     console = Console(soft_wrap=True, highlight=False)
     try:
@@ -122,7 +122,7 @@ def _run(options: argparse.Namespace, console: Console) -> None:
 def to_json(
     task: Task, results: Mapping[str, Result], comparisons: Mapping[str, Comparison]
 ) -> dict[str, Any]:
-    """Return the last line: all numbers, and what the pre-trained encoder beats."""
+    """Return the content of the last line: all numbers, and what the pretrained encoder beats."""
     return {
         "task": task.name,
         "examples": {str(split): len(part) for split, part in task.splits.items()},

@@ -1,4 +1,4 @@
-"""Triggers a DAG run and prints one line whenever something happened."""
+"""Triggers a DAG run and prints one line for each event."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PROGRESS_SECONDS = 10.0
 
 
 class DemoError(Exception):
-    """A demo cannot go on; the message says why."""
+    """A demo cannot continue; the message says why."""
 
 
 class RunReport:
-    """Says once what became of each task, and now and then how far the training is.
+    """Reports the outcome of each task once, and the training's progress at intervals.
 
     :param run: the run's folder, from whose heartbeats the progress is read.
     :param say: called with each line.
@@ -40,7 +40,7 @@ class RunReport:
         self._progress_due = monotonic() + PROGRESS_SECONDS
 
     def look(self, tasks: list[TaskInstance]) -> None:
-        """Print what is new since the last look."""
+        """Report what is new since the last call."""
         for task in sorted(tasks, key=lambda task: str(task.end)):
             key = (task.task_id, task.try_number)
             if task.state in FINISHED_TASK and key not in self._reported:
@@ -63,7 +63,7 @@ def follow(
 ) -> DagRun:
     """Print the run's tasks as they end, and the training's progress, until the run has ended.
 
-    :param seconds: how long to wait at most.
+    :param seconds: maximum time to wait.
     :raises AirflowApiError: it has not ended by then, or Airflow does not answer.
     """
     report = RunReport(run, say)
@@ -71,7 +71,7 @@ def follow(
 
 
 def unused_lineage(store: StoreLayout, name: str) -> str:
-    """Return an unused lineage, so that each demo starts from nothing and tells one story."""
+    """Return the id of an unused lineage, so that each demo starts from scratch."""
     number = 1
     while (
         Path(store.lineage(f"{name}-{number}").root).exists()
@@ -115,7 +115,7 @@ def _failure(api: AirflowApi, run_id: str, state: str, failed: list[str]) -> str
 
 
 def tpus_left(stack: Stack) -> list[str]:
-    """Return the names of all nodes and queued resources that the emulator still has."""
+    """Return the names of all nodes and queued resources that still exist in the emulator."""
     socket = RuntimePaths.of(stack.paths.root).emulator_socket
     with AdminClient(socket) as admin:
         table = admin.table()
@@ -123,7 +123,7 @@ def tpus_left(stack: Stack) -> list[str]:
 
 
 def _progress(run: RunLayout) -> str | None:
-    """Return a line on the job that a TPU worker is running now."""
+    """Return a line on the progress of the job that a TPU worker is running, if there is one."""
     beats = [uri for uri in uris.list_files(run.reservations) if uri.endswith("/heartbeat.json")]
     if not beats:
         return None

@@ -1,4 +1,4 @@
-"""The English text that every installation has: docstrings and documents of installed packages."""
+"""Collects English text that every installation has: docstrings and documents of its packages."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def _is_prose(block: str) -> bool:
 
 
 MAX_GROUP_SHARE = 0.2
-# One topic is about numbers, the other about services and the standard library, so that a model
-# that knows only one of them has something to learn from the other.
+# One topic is numerics, the other services and the standard library, so that a model trained on one
+# of them has something to learn from the other.
 NUMERIC = (
     *("numpy", "scipy", "pandas", "tensorflow", "sklearn", "matplotlib", "tf_keras", "keras"),
     *("official", "orbit", "statsmodels", "sympy", "torch", "jax", "h5py", "pyarrow"),
@@ -81,7 +81,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Harvest:
-    """Collects documents, no paragraph twice."""
+    """Collects documents without duplicate paragraphs."""
 
     def __init__(self) -> None:
         self._seen: set[str] = set()
@@ -89,8 +89,9 @@ class Harvest:
     def collect(self, groups: list[list[Path]], characters: int) -> list[str]:
         """Return documents of the groups, in order, until there are enough.
 
-        :param groups: packages (folders) that together give at most ``MAX_GROUP_SHARE`` of it.
-        :param characters: how much text to return.
+        :param groups: groups of packages (folders), each of which may provide at most
+            ``MAX_GROUP_SHARE`` of the text.
+        :param characters: amount of text to return.
         """
         documents: list[str] = []
         missing = characters
@@ -112,7 +113,7 @@ class Harvest:
                 yield from self._documents(file_texts(path))
 
     def _documents(self, texts: Iterable[str]) -> Iterator[str]:
-        """Join the texts of one file to documents of a bounded length, a paragraph a line."""
+        """Join the texts of one file into documents of limited length, one paragraph per line."""
         lines: list[str] = []
         size = 0
         for text in texts:
@@ -166,7 +167,7 @@ def _docstrings(node: _Documented) -> Iterator[str]:
 
 
 def topics() -> tuple[list[list[Path]], list[list[Path]]]:
-    """Return the groups of packages of two topics, services and numerics, best first."""
+    """Return the groups of packages of the two topics, services and numerics, best first."""
     paths = sysconfig.get_paths()
     found: dict[str, Path] = {}
     for site in dict.fromkeys((paths["purelib"], paths["platlib"])):

@@ -1,4 +1,4 @@
-"""A user's own text as partitions: the files as they are, or one file cut between documents."""
+"""Turns a user's own text into partitions: files unchanged, or one file split between documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CorpusError(Exception):
 def find_files(source: str) -> list[Path]:
     """Return the files of a folder or glob pattern, sorted by name.
 
-    :raises CorpusError: there is none.
+    :raises CorpusError: there are none, or they may not be read.
     """
     try:
         return _find_files(source)
@@ -60,7 +60,7 @@ def _find_files(source: str) -> list[Path]:
 def count_documents(path: Path) -> int:
     """Return the number of readable documents in a file.
 
-    :raises CorpusError: it is binary, cut short or damaged, or nothing in it can be read.
+    :raises CorpusError: it is binary, truncated or damaged, or no document in it can be read.
     """
     counts = DocumentCounts()
     rejects: list[Rejected] = []
@@ -85,17 +85,17 @@ def count_documents(path: Path) -> int:
 
 
 def copy_files(files: Sequence[Path], folder: Path) -> None:
-    """Copy files into a folder; a number before the name keeps equal names apart."""
+    """Copy files into a folder; a numeric prefix keeps equal names distinct."""
     folder.mkdir(parents=True)
     for number, path in enumerate(files):
         shutil.copyfile(path, folder / f"{number:05d}-{path.name}")
 
 
 def split_file(path: Path, folders: Sequence[Path]) -> None:
-    """Cut a file between documents into one for each folder; a table becomes JSON lines.
+    """Split a file between documents into one file per folder; a table becomes JSON lines.
 
-    :raises CorpusError: it has fewer documents than there are folders, or a table has records that
-        cannot be read.
+    :raises CorpusError: it has fewer documents than there are folders, or a table has unreadable
+        records.
     """
     name, documents = _documents(path)
     total = sum(1 for _ in documents)
@@ -113,7 +113,7 @@ def split_file(path: Path, folders: Sequence[Path]) -> None:
 
 
 def _documents(path: Path) -> tuple[str, Iterator[bytes]]:
-    """Return the name for a part of a file, and the bytes of each of its documents."""
+    """Return the name for the parts of a file, and the bytes of each of its documents."""
     name = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSED_SUFFIXES else path.name
     input_format = format_of_name(path.name)
     if input_format in ("text", "jsonl"):

@@ -1,4 +1,4 @@
-"""Scores the demo's saved models again and says whether the reported losses agree.
+"""Scores the demo's saved models again and checks that the reported losses agree.
 
 python -m local.demo.recompute [--state-dir .local]
 """
@@ -17,7 +17,7 @@ from pipeline_store.layout import StoreLayout
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Recompute every loss of the last demo; return 1 when one differs."""
+    """Recompute every loss of the last demo; return 1 if one differs or cannot be computed."""
     parser = command_parser("local.demo.recompute", __doc__)
     parser.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     options = parser.parse_args(argv)

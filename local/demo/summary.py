@@ -1,4 +1,4 @@
-"""Collects what the demo's runs left in the store, as a table and as JSON."""
+"""Collects the results of the demo's runs from the store, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Day:
 
 @dataclass(frozen=True)
 class DayResult:
-    """What a run read, trained and concluded."""
+    """The stored results of a run: data, training, evaluation and verdict."""
 
     manifest: PartitionManifest
     manifest_uri: str
@@ -37,13 +37,13 @@ class DayResult:
 
     @property
     def row_fill(self) -> float:
-        """Share of the rows' places that hold text."""
+        """Share of the rows' token positions that are filled."""
         places = sum(self.manifest.records.values()) * self.manifest.max_seq_length
         return sum(self.manifest.tokens.values()) / places
 
     @property
     def duplicates(self) -> int:
-        """Documents left out because an equal or similar one is used."""
+        """Number of documents dropped because an equal or similar one is used."""
         reasons = ("duplicate", "near_duplicate")
         return sum(self.manifest.dropped.get(reason, 0) for reason in reasons)
 
@@ -107,7 +107,7 @@ def show(days: list[Day], results: list[DayResult], console: Console) -> None:
         *("partition", "documents", "duplicates", "row fill"),
         *("tokens trained", "steps", "verdict"),
     ):
-        # Two days cut off at the same place cannot be told apart.
+        # Two truncated days could not be told apart.
         runs.add_column(
             heading,
             justify="left" if heading == "verdict" else "right",

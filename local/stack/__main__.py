@@ -20,7 +20,7 @@ from local.stack.startup import last_lines
 from local.stack.status import StackStatus
 
 NOT_RUNNING = 3
-"""Exit code of `status`, as the Linux Standard Base has it for services."""
+"""Exit code of `status` as the Linux Standard Base defines it for services."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -120,7 +120,7 @@ def _assignment(text: str) -> tuple[str, str]:
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    # Ending it from outside must not leave half a stack: let it unwind like Ctrl-C does.
+    # SIGTERM must not leave half a stack behind: let it unwind as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     given = dict(arguments.env)
     if dropped := sorted(
@@ -156,7 +156,7 @@ def _down(arguments: argparse.Namespace) -> int:
 
 
 def _rotate(arguments: argparse.Namespace) -> int:
-    # As for `up`: the start that is in it must unwind.
+    # As for `up`: the start that this includes must unwind.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     stack = Stack(arguments.state_dir)
     _welcome(rotate(stack, arguments.timeout), stack.password(), arguments.state_dir)
@@ -164,7 +164,7 @@ def _rotate(arguments: argparse.Namespace) -> int:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    # Remarks go elsewhere, so that standard output is JSON and nothing else.
+    # Remarks go to stderr, so that stdout is only JSON.
     status = Stack(arguments.state_dir, say=lambda line: print(line, file=sys.stderr)).status()
     if arguments.json:
         print(json.dumps(dataclasses.asdict(status) | {"healthy": status.healthy}, indent=2))

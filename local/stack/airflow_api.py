@@ -1,4 +1,4 @@
-"""A small client of Airflow's REST API: what the demo and the tests need, in their words.
+"""A small client of Airflow's REST API with the operations that the demo and the tests need.
 
 Source: https://airflow.apache.org/docs/apache-airflow/stable/stable-rest-api-ref.html
 """
@@ -32,7 +32,7 @@ class DagRun:
     logical_date: datetime | None
     conf: dict[str, Any]
     decided: datetime | None = None
-    """When the scheduler last looked at it."""
+    """When the scheduler last processed it."""
 
     @property
     def finished(self) -> bool:
@@ -48,7 +48,7 @@ class TaskInstance:
     map_index: int
     """-1 when the task is not mapped."""
     state: str | None
-    """None until the scheduler looks at it."""
+    """None until the scheduler processes it."""
     try_number: int
     start: datetime | None
     end: datetime | None
@@ -73,10 +73,10 @@ class Backfill:
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """What to backfill.
+    """The parameters of a backfill.
 
-    Dates are logical dates, both ends included. ``reprocess`` says which existing runs are run
-    again: none, failed or completed.
+    Dates are logical dates, both ends included. ``reprocess`` selects the existing runs that are
+    run again: none, failed or completed.
     """
 
     dag_id: str
@@ -87,7 +87,7 @@ class BackfillRequest:
     reprocess: str = "none"
 
     def body(self) -> dict[str, Any]:
-        """Return the request in Airflow's words."""
+        """Return the body of Airflow's request."""
         return {
             "dag_id": self.dag_id,
             "from_date": self.first.isoformat(),
@@ -99,9 +99,9 @@ class BackfillRequest:
 
 
 class AirflowApi(AirflowSession):
-    """A session with one Airflow and what can be asked of it.
+    """A session with one Airflow, with a method per operation.
 
-    Every method raises :class:`AirflowApiError` when Airflow refuses or does not answer.
+    Every method raises :class:`AirflowApiError` if Airflow refuses or does not answer.
     """
 
     def import_errors(self) -> dict[str, str]:
@@ -123,11 +123,11 @@ class AirflowApi(AirflowSession):
             )
 
     def unpause(self, dag_id: str) -> None:
-        """Let a DAG's runs start; runs of a paused DAG stay queued without a word."""
+        """Unpause a DAG, so that its runs start; runs of a paused DAG silently stay queued."""
         self.request("PATCH", f"/dags/{dag_id}", json={"is_paused": False})
 
     def pause(self, dag_id: str) -> None:
-        """Stop starting runs and tasks of a DAG."""
+        """Pause a DAG, so that none of its runs and tasks start."""
         self.request("PATCH", f"/dags/{dag_id}", json={"is_paused": True})
 
     def trigger(
@@ -165,8 +165,8 @@ class AirflowApi(AirflowSession):
         """Wait until a run is finished and return it.
 
         :param seconds: how long to wait.
-        :param poll_seconds: pause between two looks.
-        :param on_poll: receives the run's tasks at every look.
+        :param poll_seconds: pause between two polls.
+        :param on_poll: receives the run's tasks at every poll.
         :raises AirflowApiError: it is not finished in time; the tasks' states are in the message.
         """
         run = self._wait(
@@ -195,14 +195,14 @@ class AirflowApi(AirflowSession):
     def task_log(
         self, dag_id: str, run_id: str, task_id: str, *, try_number: int = 1, map_index: int = -1
     ) -> str:
-        """Return what a task has logged so far, one line per entry."""
+        """Return the log of a task so far, one line per entry."""
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}/logs/{try_number}"
         params = {"map_index": map_index, "full_content": True}
         answer = self.request("GET", path, params=params, headers={"Accept": "application/json"})
         return "\n".join(_log_line(entry) for entry in answer["content"])
 
     def logged_events(self, dag_id: str, run_id: str, event: str) -> list[str]:
-        """Return what Airflow's audit log says of one kind of event in a run, oldest first."""
+        """Return the details of a run's events of one kind in Airflow's audit log, oldest first."""
         params = {
             "dag_id": dag_id,
             "run_id": run_id,
@@ -218,7 +218,7 @@ class AirflowApi(AirflowSession):
     ) -> None:
         """Mark a task as success, failed or skipped, as a person does in the UI.
 
-        :param map_index: -1 when the task is not mapped.
+        :param map_index: -1 if the task is not mapped.
         """
         path = f"{_run_path(dag_id, run_id)}/taskInstances/{task_id}"
         path += "" if map_index < 0 else f"/{map_index}"
@@ -227,9 +227,9 @@ class AirflowApi(AirflowSession):
     def clear_tasks(
         self, dag_id: str, run_id: str, task_ids: Sequence[str | tuple[str, int]]
     ) -> None:
-        """Let tasks of a run run again, as a person does in the UI; only these.
+        """Clear only the given tasks of a run, so that they run again, as a person does in the UI.
 
-        :param task_ids: of a mapped task with its index, to clear only that one.
+        :param task_ids: task ids; with a map index, to clear only that instance.
         """
         body = {
             "dag_run_id": run_id,
@@ -241,7 +241,7 @@ class AirflowApi(AirflowSession):
         self.request("POST", f"/dags/{dag_id}/clearTaskInstances", json=body)
 
     def backfill_dry_run(self, request: BackfillRequest) -> list[str]:
-        """Return what a backfill would run: partition keys, or logical dates without them."""
+        """Return the runs that a backfill would make: partition keys, or else logical dates."""
         answer = self.request("POST", "/backfills/dry_run", json=request.body())
         return [run["partition_key"] or run["logical_date"] for run in answer["backfills"]]
 
@@ -259,9 +259,9 @@ class AirflowApi(AirflowSession):
         return [_backfill(backfill) for backfill in found["backfills"]]
 
     def asset_event(self, name: str, *, partition_key: str) -> None:
-        """Tell Airflow that a partition of an asset is new, as a program outside would.
+        """Send Airflow an event for a new partition of an asset, as an external program would.
 
-        :param name: of the asset, which an active DAG must use.
+        :param name: name of the asset, which an active DAG must use.
         """
         found = self.request("GET", "/assets", params={"name_pattern": name})["assets"]
         ids = [asset["id"] for asset in found if asset["name"] == name]
@@ -271,7 +271,7 @@ class AirflowApi(AirflowSession):
         self.request("POST", "/assets/events", json=body)
 
     def cancel_backfill(self, backfill_id: int) -> None:
-        """Cancel a backfill: its runs that have not begun will not; those that have, go on."""
+        """Cancel a backfill: runs that have not started will not start; started ones continue."""
         self.request("PUT", f"/backfills/{backfill_id}/cancel")
 
     def delete_dag(self, dag_id: str) -> None:
@@ -296,7 +296,7 @@ class AirflowApi(AirflowSession):
 
     @staticmethod
     def _wait(look: Callable[[], T | None], seconds: float, poll_seconds: float) -> T | None:
-        """Look until there is something; an API server that is being restarted is waited for."""
+        """Poll until there is a result or time is up; waits for an API server that restarts."""
         deadline = time.monotonic() + seconds
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Requests to Airflow's REST API: login, errors that say what was asked, no proxies."""
+"""Sends requests to Airflow's REST API: with login, errors that name the request, no proxies."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class AirflowApiError(RuntimeError):
 
 
 class AirflowSession:
-    """A session with one Airflow, logged in at the first request and again when that ends.
+    """A session with one Airflow, logged in at the first request and again when the login expires.
 
     :param base_url: such as ``http://127.0.0.1:8080``.
-    :param user: of the simple auth manager.
-    :param password: the user's.
+    :param user: user of the simple auth manager.
+    :param password: the user's password.
 
-    Every method raises :class:`AirflowApiError` when Airflow refuses or does not answer.
+    Every method raises :class:`AirflowApiError` if Airflow refuses or does not answer.
     """
 
     def __init__(self, base_url: str, user: str, password: str) -> None:
         self.base_url = base_url
         self._login = {"username": user, "password": password}
-        # trust_env: a proxy of the caller's shell cannot reach the loopback interface.
+        # trust_env: a proxy from the caller's shell cannot reach the loopback interface.
         self._client = httpx.Client(base_url=base_url, timeout=REQUEST_SECONDS, trust_env=False)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Breaks parts of a running stack, for tests of what survives it."""
+"""Breaks parts of a running stack, for tests of what survives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.3
 class Breaker:
     """Kills, freezes, halts and starts single parts.
 
-    :param stack: a stack that runs.
+    :param stack: a running stack.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -29,9 +29,9 @@ class Breaker:
         self._parts = {part.name: part for part in stack.parts()}
 
     def kill(self, name: str, *, children: bool = False) -> None:
-        """Send SIGKILL to a part, which is then started again.
+        """Send SIGKILL to a part, which is then restarted.
 
-        :param children: whether everything it has started dies with it.
+        :param children: whether all of its child processes are killed too.
         :raises StackError: it does not run.
         """
         process = self._process(name)
@@ -40,7 +40,7 @@ class Breaker:
                 victim.kill()
 
     def freeze(self, name: str) -> None:
-        """Let a part stay and do nothing any more, with all that it has started.
+        """Suspend a part with all of its child processes.
 
         :raises StackError: it does not run.
         """
@@ -48,9 +48,9 @@ class Breaker:
         _signal([process, *process.children(recursive=True)], signal.SIGSTOP)
 
     def halt(self, names: Iterable[str]) -> None:
-        """Send SIGKILL to parts and all that they have started; :meth:`start` brings them back.
+        """Send SIGKILL to parts and their child processes; :meth:`start` brings them back.
 
-        None of them can react: all are frozen before the first of them is told to stop.
+        None of them can react: all are suspended before the first of them is stopped.
 
         :raises StackError: one does not run, or does not end.
         """
@@ -66,7 +66,7 @@ class Breaker:
         self._wait(victims, frozenset({"STOPPED", "EXITED"}))
 
     def stop(self, name: str) -> None:
-        """Let a part shut down in order and wait until it has; :meth:`start` brings it back.
+        """Stop a part gracefully and wait until it has ended; :meth:`start` brings it back.
 
         :raises StackError: it does not end.
         """
@@ -74,9 +74,9 @@ class Breaker:
         self._wait([name], frozenset({"STOPPED", "EXITED"}))
 
     def start(self, names: Iterable[str]) -> None:
-        """Start parts that were halted or stopped, and wait until they do their job.
+        """Start parts that were halted or stopped, and wait until they are healthy.
 
-        :raises StackError: one does not.
+        :raises StackError: one does not become healthy in time.
         """
         names = list(names)
         for name in names:
@@ -84,10 +84,10 @@ class Breaker:
         self.wait_ready(names)
 
     def wait_ready(self, names: Iterable[str] = ()) -> None:
-        """Wait until parts do their job.
+        """Wait until parts are healthy.
 
-        :param names: which; none: all.
-        :raises StackError: one does not in time.
+        :param names: the parts; empty: all.
+        :raises StackError: one does not become healthy in time.
         """
         wanted = set(names) or set(self._parts)
         deadline = time.monotonic() + PATIENCE_SECONDS

@@ -1,4 +1,4 @@
-"""Keys and the login, generated at the first start and kept in files only the owner can read."""
+"""Generates keys and the login at the first start, in files that only the owner can read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ USER = "admin"
 
 
 def ensure_credentials(paths: StatePaths) -> None:
-    """Create what is missing of the keys and the login, and close the files to others.
+    """Create missing keys and the login, and make the files private.
 
     The keys are in Airflow's configuration file and not in the environment, because every task,
     pipeline and child process would inherit the environment.
 
-    :raises StackError: a file belongs to somebody else.
+    :raises StackError: a file belongs to another user.
     """
     _write_private(paths.airflow_config, lambda: _airflow_config([_fernet_key()]))
     _write_private(paths.passwords, _login)
@@ -30,8 +30,8 @@ def ensure_credentials(paths: StatePaths) -> None:
 def renew(paths: StatePaths) -> None:
     """Replace the keys and the login.
 
-    The old Fernet keys stay behind the new one, so that Airflow can still read what it has
-    encrypted with them, until :func:`forget_old_fernet_keys`.
+    The old Fernet keys are kept after the new one, so that Airflow can still decrypt with them,
+    until :func:`forget_old_fernet_keys`.
 
     :raises StackError: there is no file with keys, or it cannot be read.
     """
@@ -41,7 +41,7 @@ def renew(paths: StatePaths) -> None:
 
 
 def forget_old_fernet_keys(paths: StatePaths) -> None:
-    """Keep only the first Fernet key: what was encrypted with another one is unreadable then.
+    """Keep only the first Fernet key; data encrypted with another one becomes unreadable.
 
     :raises StackError: there is no file with keys, or it cannot be read.
     """
@@ -75,7 +75,7 @@ def _fernet_key() -> str:
 
 def _airflow_config(fernet_keys: Sequence[str]) -> str:
     sections = {
-        # Airflow encrypts with the first and decrypts with each.
+        # Airflow encrypts with the first key and decrypts with any.
         "core": {"fernet_key": ",".join(fernet_keys)},
         "api": {"secret_key": secrets.token_urlsafe(32)},
         "api_auth": {"jwt_secret": secrets.token_urlsafe(64)},
@@ -96,7 +96,7 @@ def _read_config(paths: StatePaths) -> dict[str, dict[str, str]]:
         config.read_string(paths.airflow_config.read_text())
         config.get("core", "fernet_key")
     except (OSError, ValueError, configparser.Error) as error:
-        # Its message may quote the file.
+        # The parser's message may quote the file.
         raise StackError(
             f"No Fernet key in {paths.airflow_config} ({type(error).__name__}). Start the stack "
             "first; if the file is damaged, restore it from a backup: without the key stored "
@@ -106,7 +106,7 @@ def _read_config(paths: StatePaths) -> dict[str, dict[str, str]]:
 
 
 def _replace_private(path: Path, content: str) -> None:
-    """Replace a file at once: a process that starts meanwhile reads the old or the new one."""
+    """Replace a file atomically: a process that starts meanwhile reads the old or the new one."""
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)
     _write_private(new, lambda: content)

@@ -1,4 +1,4 @@
-"""Whether each part does its job, asked at the part itself rather than at its supervisor."""
+"""Checks the health of each part, by asking the part itself rather than its supervisor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local.stack.paths import RuntimePaths
 from local.stack.supervision import PartProcess
 
 TIMEOUT_SECONDS = 5.0
-# Part to its name in Airflow's health report.
+# Names in Airflow's health report, by part.
 HEARTBEATS = {
     parts.SCHEDULER: "scheduler",
     parts.DAG_PROCESSOR: "dag_processor",
@@ -32,13 +32,13 @@ PAGES = {
 
 
 class HealthCheck:
-    """Asks the parts of one stack how they are."""
+    """Checks the health of one stack's parts."""
 
     def __init__(self, runtime: RuntimePaths, ports: Mapping[str, int]) -> None:
         self._runtime = runtime
         self._ports = ports
-        # One for all requests, because making one reads the system's certificates. No connection
-        # is kept open: a server that is being stopped would wait for it.
+        # One client for all requests, because creating one reads the system's certificates. No
+        # connection is kept open: a server that is being stopped would wait for it.
         self._client = httpx.Client(
             trust_env=False,
             timeout=TIMEOUT_SECONDS,
@@ -46,10 +46,10 @@ class HealthCheck:
         )
 
     def problem(self, name: str, process: PartProcess) -> str | None:
-        """Return what is wrong with a part, or None when it works.
+        """Return what is wrong with a part, or None if it is healthy.
 
         :param name: the part.
-        :param process: its state at the supervisor.
+        :param process: its state in supervisord.
         """
         if name == parts.MIGRATION:
             return _migration_problem(process)
@@ -65,7 +65,7 @@ class HealthCheck:
         return {
             parts.POSTGRES: self._database_problem,
             parts.TPU_EMULATOR: self._emulator_problem,
-            # It answers nobody but supervisord.
+            # It answers only supervisord.
             parts.LIVENESS: lambda: None,
         }
 
@@ -93,7 +93,7 @@ class HealthCheck:
             return f"port {port}: {error}"
         if status >= httpx.codes.INTERNAL_SERVER_ERROR:
             return f"port {port} answers with status {status}"
-        # Another program may have taken the port between our choosing and our binding it.
+        # Another program may have taken the port between choosing and binding it.
         owned = {listener.port for listener in processes.listeners(_family(pid))}
         return None if port in owned else f"port {port} is answered by another program"
 
@@ -105,7 +105,7 @@ class HealthCheck:
         heartbeat = report.get(f"latest_{component}_heartbeat")
         if report["status"] != "healthy" or heartbeat is None:
             return f"reported as {report['status']}"
-        # Just after a restart the report still shows the process before this one as healthy.
+        # Just after a restart the report still shows the previous process as healthy.
         if datetime.datetime.fromisoformat(heartbeat).timestamp() < started:
             return "no heartbeat since its start"
         return None

@@ -1,12 +1,12 @@
-"""The host name that Airflow writes next to each task: the loopback interface."""
+"""Defines the host name that Airflow records for each task: the loopback interface."""
 
 from __future__ import annotations
 
 
 def loopback() -> str:
-    """Return the address under which the task log server can be reached.
+    """Return the address of the task log server.
 
     Airflow fetches the log of a running task from the recorded host name; the machine's own name
-    may resolve to an outside address, on which nothing of this stack listens.
+    may resolve to an external address, on which nothing in this stack listens.
     """
     return "127.0.0.1"

@@ -1,12 +1,12 @@
-"""Becomes one part of the stack, after ending all that an earlier incarnation of it has left.
+"""Becomes one part of the stack, after ending the processes that an earlier start of it left.
 
 Copy-paste, in the environment of a stack's own processes:
 ``python -m local.stack.launcher --part scheduler -- sleep 600``
 
-A part that is killed leaves children. The workers of a dead scheduler hold its database session,
-and with it the rows of all runs that it was looking at: its successor skips these for as long as a
-worker lives. Groups and sessions do not tell whose child a process was, as tasks make their own;
-a variable of the environment, which every child inherits, does.
+A killed part leaves child processes. The workers of a dead scheduler hold its database session, and
+with it locks on the rows of all runs that it was processing: its successor skips these as long as a
+worker lives. Process groups and sessions do not show which part started a process, as tasks create
+their own; an environment variable, which every child inherits, does.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from local.stack.settings import MARKER, PART, SESSION_NAME, UNMENDED
 PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.05
 NAMED = 6
-"""So many processes are named in the log; a scheduler can leave dozens."""
+"""Maximum number of processes listed in the log; a scheduler can leave dozens."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """End what is left, then become the command: same process, no parent of it stays.
+    """End leftover processes, then become the command in this same process.
 
     With the variable :data:`~local.stack.settings.UNMENDED` in the environment the command starts
-    as if there were no launcher, which is how the check of it shows what it is for.
+    as if there were no launcher, by which a check demonstrates the launcher's effect.
     """
     options = _parser().parse_args(argv)
     environment = {**os.environ, PART: options.part, SESSION_NAME: options.part}
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         try:
             ended = end_leftovers(StatePaths(Path(os.environ[MARKER])), options.part)
         except StackError as error:
-            # supervisord tries again.
+            # supervisord retries.
             sys.exit(str(error))
         if ended:
             print(_report(options.part, ended), flush=True)
@@ -62,16 +62,16 @@ def main(argv: Sequence[str] | None = None) -> None:
 def end_leftovers(
     paths: StatePaths, part: str, patience: float = PATIENCE_SECONDS
 ) -> dict[int, str]:
-    """Kill all processes of a part, the caller and its ancestors aside, and wait for their end.
+    """Kill all processes of a part, except the caller and its ancestors, and wait for their end.
 
-    They are looked for until there are none: one may start another before it dies. They get no
-    time to clean up, since what they hold is what everybody else waits for; whatever a task does
-    can be repeated after a crash.
+    The search is repeated until none is found: a process may start another before it dies. They get
+    no time to clean up, since the rest of the stack waits for the resources that they hold; all
+    work of a task can be repeated after a crash.
 
     :param paths: the state folder of the stack.
     :param part: name of the part.
     :param patience: seconds until they must be gone.
-    :returns: what was ended: its command by process id.
+    :returns: the ended processes: command by process id.
     :raises StackError: a process does not end.
     """
     ended: dict[int, str] = {}
@@ -85,7 +85,7 @@ def end_leftovers(
             )
         for process in found:
             ended.setdefault(process.pid, processes.describe(process))
-            # One that has ended meanwhile is what we want.
+            # A process that has ended meanwhile is fine.
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
         time.sleep(POLL_SECONDS)

@@ -1,18 +1,18 @@
-"""Ends a scheduler that is there and does nothing, so that supervisord starts it again.
+"""Kills a scheduler that runs but does nothing, so that supervisord restarts it.
 
-supervisord sees only processes that end. A scheduler can stay: one whose loop has failed, say
-because the database went away, waits for its workers to end, and a worker that was forked at a bad
-moment never does. Runs stand still then, with their TPUs.
+supervisord detects only processes that end. A scheduler can hang: one whose loop has failed, for
+example because the database went away, waits for its workers to end, and a worker that was forked
+at a bad moment never does. Runs then stand still, with their TPUs.
 
-It is an event listener (http://supervisord.org/events.html), asks Airflow's own health server of
-the scheduler, which denies once the last heartbeat is older than ``[scheduler]
-scheduler_health_check_threshold``, and kills: there is nothing that such a process would still put
-in order, what was under way in it begins again as after any crash, and it is supervisord that
-decides whether a killed part is started. So none is while the stack goes down.
+This is an event listener (http://supervisord.org/events.html). It polls Airflow's own health server
+of the scheduler, which reports failure once the last heartbeat is older than ``[scheduler]
+scheduler_health_check_threshold``, and kills the scheduler: such a process would not clean up
+anything, its work restarts as after any crash, and supervisord decides whether a killed part is
+restarted. So none is restarted while the stack goes down.
 
 ``httpok`` of superlance does nearly the same, but restarts at the first bad answer, and every
-scheduler gives some while it starts. Airflow's threshold cannot be raised instead: that is also
-how long the tasks of a killed scheduler wait until they begin again.
+scheduler gives some while it starts. Airflow's threshold cannot be raised instead: it is also the
+time after which the tasks of a killed scheduler are restarted.
 """
 
 from __future__ import annotations
@@ -35,35 +35,35 @@ from local.stack.settings import SILENT_SECONDS
 
 DEFAULT_SECONDS = 120
 TICK_SECONDS = 5
-"""So often supervisord wakes it."""
+"""Interval at which supervisord wakes this listener."""
 LOOK_TICKS = 3
-"""Every third time it looks, since each look is a line in the scheduler's log."""
+"""Ticks per poll, as each poll is a line in the scheduler's log."""
 START_FACTOR = 2
-"""A scheduler that has just started has so many times longer to give its first sign."""
+"""Factor on the timeout for a scheduler that has just started."""
 TIMEOUT_SECONDS = 5.0
 NAME = f"{Tier.AIRFLOW.name.lower()}:{SCHEDULER}"
 
 
 @dataclass
 class Liveness:
-    """Decides when a scheduler has been silent for too long.
+    """Decides when a scheduler has gone without a heartbeat for too long.
 
-    It counts looks and not time, which also goes on for a stack that is frozen as a whole.
+    It counts polls and not time, which would also pass while the whole stack is frozen.
 
-    :param seconds: for how long it may be silent.
+    :param seconds: the timeout.
     """
 
     seconds: int = DEFAULT_SECONDS
     silent: int = 0
-    """Looks in a row at which the present process gave no sign."""
+    """Consecutive polls at which the current process was not alive."""
     pid: int | None = None
 
     def is_over(self, pid: int, up_seconds: float, problem: str | None) -> bool:
-        """Return whether the process is to be ended.
+        """Return whether the process must be killed.
 
         :param pid: the process.
-        :param up_seconds: since when it runs.
-        :param problem: what is wrong with its answer; None: it is alive.
+        :param up_seconds: how long it has been running.
+        :param problem: the problem with its answer; None: it is alive.
         """
         if problem is None or pid != self.pid:
             self.silent = 0
@@ -76,15 +76,15 @@ class Liveness:
 
 
 def look(supervisor: Any, port: int, liveness: Liveness) -> str | None:
-    """Look at the scheduler once, and end it if it has been silent for too long.
+    """Poll the scheduler once, and kill it if it has had no heartbeat for too long.
 
     :param supervisor: supervisord's own interface; see http://supervisord.org/api.html.
-    :param port: of the scheduler's health server.
-    :returns: what was done, for the log; None: nothing.
+    :param port: port of the scheduler's health server.
+    :returns: the action taken, for the log; None: no action.
     """
     try:
         process = supervisor.getProcessInfo(NAME)
-        # One that is stopped, or is being stopped, is nobody's concern.
+        # A scheduler that is stopped or being stopped is ignored.
         if process["statename"] != "RUNNING":
             return None
         problem = problem_of(port)
@@ -92,7 +92,7 @@ def look(supervisor: Any, port: int, liveness: Liveness) -> str | None:
             return None
         supervisor.signalProcess(NAME, "KILL")
     except Fault as fault:
-        # The answer to everything while the stack goes down.
+        # supervisord refuses all calls while the stack goes down.
         return f"supervisord refuses: {fault.faultString}"
     return (
         f"The {SCHEDULER}, process {process['pid']}, has given no sign of life for "
@@ -101,7 +101,7 @@ def look(supervisor: Any, port: int, liveness: Liveness) -> str | None:
 
 
 def problem_of(port: int) -> str | None:
-    """Return what is wrong with what the health server answers, None if the scheduler is alive."""
+    """Return the problem with the health server's answer, or None if the scheduler is alive."""
     server = http.client.HTTPConnection(HOST, port, timeout=TIMEOUT_SECONDS)
     try:
         server.request("GET", "/health")
@@ -114,17 +114,17 @@ def problem_of(port: int) -> str | None:
 
 
 def is_late(payload: str, now: float) -> bool:
-    """Return whether a tick is of some time ago: looks in quick succession show nothing.
+    """Return whether a tick is late: polls in quick succession show nothing.
 
-    :param payload: of the event, ``when:`` and the time at which it was due.
+    :param payload: the event's payload, ``when:`` and the time at which the tick was due.
     """
     return now - int(payload.partition(":")[2]) > 2 * TICK_SECONDS
 
 
 def seconds_of(text: str | None) -> int:
-    """Return for how long a scheduler may be silent.
+    """Return the timeout for a scheduler without a heartbeat.
 
-    :param text: of the setting, if there is one.
+    :param text: value of the setting; None or empty: the default.
     """
     if not text:
         return DEFAULT_SECONDS
@@ -137,7 +137,7 @@ def seconds_of(text: str | None) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Look whenever supervisord says that it is time."""
+    """Poll the scheduler at supervisord's ticks, forever."""
     parser = argparse.ArgumentParser(prog="python -m local.stack.liveness", description=__doc__)
     parser.add_argument("--port", type=int, required=True, help="of the scheduler's health server")
     port = parser.parse_args(argv).port
@@ -145,11 +145,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     ticks = 0
     while True:
         _, payload = childutils.listener.wait(sys.stdin, sys.stdout)
-        # supervisord keeps those that nobody took, and hands them out all at once.
+        # supervisord buffers ticks that were not handled, and delivers them all at once.
         late = is_late(payload, time.time())
         ticks += not late
         if not late and ticks % LOOK_TICKS == 0:
-            # A connection of its own each time: one that is kept may be dead.
+            # A new connection each time: a kept one may be dead.
             done = look(childutils.getRPCInterface(os.environ).supervisor, port, liveness)
             if done is not None:
                 print(time.strftime("%Y-%m-%d %H:%M:%S"), done, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Brings the database to the installed Airflow's schema, unless it is known to be there.
+"""Migrates the database to the installed Airflow's schema, unless that is known to be done.
 
 Copy-paste, in a shell set up by ``python -m local.stack env``:
 ``python -m local.stack.migration --done-file /tmp/done``
@@ -16,8 +16,8 @@ from pathlib import Path
 def main(argv: list[str] | None = None) -> int:
     """Migrate if needed; return Airflow's exit code.
 
-    Finding out that there is nothing to do takes Airflow itself several seconds at every start,
-    so the version is noted once it is done.
+    Airflow itself takes several seconds at every start to find that there is nothing to do, so the
+    version is recorded once the migration is done.
     """
     parser = argparse.ArgumentParser(prog="python -m local.stack.migration", description=__doc__)
     parser.add_argument("--done-file", type=Path, required=True, help="where the version is noted")

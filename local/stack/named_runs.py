@@ -1,8 +1,8 @@
-"""A tree of links by which TensorBoard calls runs by lineage, partition and date.
+"""Maintains a tree of links by which TensorBoard names runs by lineage, partition and date.
 
-TensorBoard calls a run as its folder, and the store's folders are called by hashes. The links say
+TensorBoard names a run after its folder, and the store's folders are named by hashes. The links are
 ``<lineage>/<partition>/<date>_<run key>``; a trial of a fine-tuning run has its own name below.
-Beside the links is a file with the run's settings, which TensorBoard shows as hyperparameters.
+Next to the links is a file with the run's settings, which TensorBoard shows as hyperparameters.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from pipeline_store.layout import RunLayout
 
 SECONDS_BETWEEN_LOOKS = 5.0
 FINETUNING = "finetuning"
-"""In the place of a partition, of runs that have none."""
+"""Replaces the partition for runs that have none."""
 SETTINGS_FILE = "events.out.tfevents.0.settings"
-"""Sorts before all that a training writes; TensorBoard reads files in order of their names."""
+"""Sorts before all files of a training; TensorBoard reads files in order of their names."""
 SHOWN_SECTIONS = ("model", "masking", "training", "finetuning")
-"""Of a run's settings, what its curves depend on; TensorBoard has a column for each."""
+"""Sections of a run's settings that its curves depend on; TensorBoard has a column for each
+setting."""
 
 
 def run_name(record: RunRecord) -> str:
-    """Return what a run is called in TensorBoard; of a fine-tuning run the beginning of it."""
+    """Return a run's name in TensorBoard; for a fine-tuning run, the prefix of its trials."""
     partition = record.partition or FINETUNING
     return f"{record.lineage_id}/{partition}/{record.created:%Y-%m-%d}_{record.run_key}"
 
 
 def link_runs(runs: Path, tree: Path) -> None:
-    """Bring the tree of links up to date with the store's folder of runs."""
+    """Update the tree of links to match the store's folder of runs."""
     wanted = dict(_wanted(runs))
     for link in [path for path in tree.rglob("*") if path.is_symlink()]:
         if str(link.relative_to(tree).parent) not in wanted:
@@ -49,7 +50,7 @@ def link_runs(runs: Path, tree: Path) -> None:
 
 
 def keep_linked(runs: Path, tree: Path) -> None:
-    """Make the tree anew, and keep it up to date in a thread until the process ends."""
+    """Recreate the tree, and keep it up to date in a thread until the process ends."""
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
     link_runs(runs, tree)
@@ -57,7 +58,7 @@ def keep_linked(runs: Path, tree: Path) -> None:
 
     def look() -> None:
         while not pause.wait(SECONDS_BETWEEN_LOOKS):
-            # A folder may be removed while it is looked at; the next look finds it gone.
+            # A folder may be removed while it is read; the next pass finds it gone.
             with suppress(OSError):
                 link_runs(runs, tree)
 
@@ -65,13 +66,13 @@ def keep_linked(runs: Path, tree: Path) -> None:
 
 
 def _wanted(runs: Path) -> Iterator[tuple[str, tuple[RunLayout, Path]]]:
-    """Yield name, run and folder of events of every training that has any."""
+    """Yield name, run and events folder of every training that has events."""
     for folder in sorted(runs.iterdir()):
         run = RunLayout(str(folder))
         try:
             record = RunRecord.load_or_none(run.record)
         except (FormatError, OSError):
-            continue  # A damaged run must not keep the others from being shown.
+            continue  # A damaged run must not prevent the others from being shown.
         if record is None or record.rental_of is not None:
             continue
         trainings = {run_name(record): run.training}
@@ -90,7 +91,7 @@ def _write_settings(run: RunLayout, path: Path) -> None:
     config = Path(run.config)
     if not config.is_file():
         return
-    # Only here: it takes a second to import, which nobody else who imports this has to wait.
+    # Imported lazily: it takes a second, which other importers of this module do not need.
     from tensorboard.compat.proto.event_pb2 import Event  # type: ignore[import-untyped]
     from tensorboard.plugins.hparams.summary_v2 import hparams_pb  # type: ignore[import-untyped]
     from tensorboard.summary.writer.record_writer import (  # type: ignore[import-untyped]

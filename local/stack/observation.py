@@ -1,4 +1,4 @@
-"""What watches the stack from outside of Airflow: exporter of metrics, Prometheus, Alertmanager."""
+"""Parts that monitor the stack from outside Airflow: metrics exporter, Prometheus, Alertmanager."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pipeline_config.settings import Settings
 from pipeline_metrics import files
 
 PROGRAMS = {PROMETHEUS: "prometheus", ALERTMANAGER: "prometheus-alertmanager"}
-"""By part, as Debian calls them; its packages have the same names."""
+"""Debian's names of the programs by part; its packages have the same names."""
 
 
 def missing_programs() -> list[str]:
-    """Return which programs this machine does not have."""
+    """Return the programs that this machine does not have."""
     return [name for name in PROGRAMS.values() if shutil.which(name) is None]
 
 
 def observers() -> tuple[str, ...]:
-    """Return the parts that can run here: all, or the exporter alone."""
+    """Return the parts that can run on this machine: all, or the exporter alone."""
     return (METRICS,) if missing_programs() else (METRICS, PROMETHEUS, ALERTMANAGER)
 
 
@@ -52,7 +52,7 @@ def observer_parts(paths: StatePaths, ports: Mapping[str, int]) -> tuple[Part, .
             f"--config.file={files.FOLDER / 'alertmanager.yaml'}",
             f"--storage.path={paths.observation / 'alertmanager'}",
             f"--web.listen-address={HOST}:{ports.get(ALERTMANAGER)}",
-            # It has no peers, for which it would listen on every interface.
+            # It has no peers; with this set it would listen for them on every interface.
             "--cluster.listen-address=",
         ),
     }
@@ -64,7 +64,7 @@ def observer_parts(paths: StatePaths, ports: Mapping[str, int]) -> tuple[Part, .
 
 
 def configure(paths: StatePaths, ports: Mapping[str, int], settings: Settings) -> None:
-    """Write what Prometheus reads: the kept configuration with these ports, and the rules."""
+    """Write Prometheus' files: the team server's configuration with these ports, and the rules."""
     paths.observation.mkdir(exist_ok=True, mode=0o700)
     for _ in files.write(paths.observation, settings):
         pass
@@ -73,7 +73,7 @@ def configure(paths: StatePaths, ports: Mapping[str, int], settings: Settings) -
 
 
 def prometheus_config(exporter: str, alertmanager: str) -> dict[str, Any]:
-    """Return the team server's configuration of Prometheus with other addresses."""
+    """Return the team server's Prometheus configuration with the given addresses."""
     kept: Path = files.FOLDER / "prometheus.yaml"
     content: dict[str, Any] = yaml.safe_load(kept.read_text())
     [job] = content["scrape_configs"]

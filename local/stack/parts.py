@@ -1,4 +1,4 @@
-"""The programs of the stack: how each is started, in which order, and how it is stopped."""
+"""Defines the programs of the stack: how and in which order each is started and stopped."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LIVENESS = "liveness"
 
 
 class Tier(IntEnum):
-    """Stopping goes backwards, one tier after the other."""
+    """Tiers of parts, which are stopped in reverse order, one after the other."""
 
     DATABASE = 1
     SERVICES = 2
-    # Tasks that are being stopped still report to the API server, so it outlives the schedulers.
+    # Tasks that are being stopped still report to the API server, so it stops after the schedulers.
     API = 3
     AIRFLOW = 4
-    # First to go, so that nothing is judged while it stops.
+    # Stopped first, so that it does not judge parts that are being stopped.
     LIVENESS = 5
 
 
@@ -44,24 +44,24 @@ class Part:
     command: tuple[str, ...]
     tier: Tier
     needs: tuple[str, ...] = ()
-    """Parts that must do their job before it is started."""
+    """Parts that must be healthy before it is started."""
     stop_signal: str = "TERM"
     stop_seconds: int = 15
-    """How long it may take to stop before it and its process group are killed."""
+    """Seconds it may take to stop before it and its process group are killed."""
     stop_group: bool = False
     """Whether its child processes get the stop signal too."""
     once: bool = False
-    """Runs to its end instead of staying."""
+    """Whether it runs to completion instead of as a service."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Settings for this part alone."""
+    """Environment variables of this part only."""
     leaves_children: bool = True
-    """Whether something of it can live on when it is killed."""
+    """Whether child processes can survive when it is killed."""
     listens: bool = False
     """Whether it is an event listener of supervisord, the only part of its tier."""
 
     @property
     def launch(self) -> tuple[str, ...]:
-        """Return the command that first ends what an earlier start of the part has left."""
+        """Return the start command, which first ends processes left by an earlier start."""
         if not self.leaves_children:
             return self.command
         pairs = (("--env", f"{name}={value}") for name, value in self.environment.items())
@@ -82,10 +82,10 @@ def all_parts(
                 *("--socket-dir", str(runtime.database)),
             ),
             tier=Tier.DATABASE,
-            # "Fast" shutdown; TERM would wait for clients to leave.
+            # "Fast" shutdown; TERM would wait for clients to disconnect.
             stop_signal="INT",
             # Its processes end by themselves when the first one is gone, and it does not start
-            # while one of them is there. They could not be told by their environment, either.
+            # while one of them exists. Their environment would not identify them, either.
             leaves_children=False,
         ),
         Part(
@@ -125,7 +125,7 @@ def all_parts(
             tier=Tier.SERVICES,
         ),
         Part(
-            # Airflow's scheduler and triggerer would each start this server on all interfaces.
+            # Otherwise Airflow's scheduler and triggerer each start this server on all interfaces.
             name=TASK_LOGS,
             command=python_module(
                 "uvicorn",
@@ -148,8 +148,8 @@ def all_parts(
             command=_airflow("scheduler", "--skip-serve-logs"),
             tier=Tier.AIRFLOW,
             needs=(MIGRATION,),
-            # Its workers pass the signal on, so that running tasks clean up (`on_kill`). A task
-            # that goes on regardless is not worth waiting for.
+            # Its workers forward the signal, so that running tasks clean up (`on_kill`). A task
+            # that ignores it is not worth waiting for.
             stop_group=True,
             stop_seconds=10,
             environment=impatient_database(runtime),
@@ -171,7 +171,7 @@ def all_parts(
             name=LIVENESS,
             command=python_module("local.stack.liveness", "--port", str(ports[SCHEDULER_HEALTH])),
             tier=Tier.LIVENESS,
-            # However long the first start takes, it does not count.
+            # Started after the scheduler, so the time of its first start does not count.
             needs=(SCHEDULER,),
             leaves_children=False,
             listens=True,
@@ -180,7 +180,7 @@ def all_parts(
 
 
 def stop_seconds(parts: Iterable[Part]) -> int:
-    """Return how long stopping may take: the slowest of each tier, one tier after the other."""
+    """Return the maximum seconds to stop all parts: the sum over tiers of the slowest part."""
     slowest: dict[Tier, int] = {}
     for part in parts:
         slowest[part.tier] = max(part.stop_seconds, slowest.get(part.tier, 0))
@@ -188,8 +188,8 @@ def stop_seconds(parts: Iterable[Part]) -> int:
 
 
 def python_module(module: str, *arguments: str) -> tuple[str, ...]:
-    """Return the command that runs a module in this environment."""
-    # -P: the working folder is no place to import from.
+    """Return the command that runs a module in this Python environment."""
+    # -P: do not import from the working directory.
     return (sys.executable, "-P", "-m", module, *arguments)
 
 

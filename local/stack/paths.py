@@ -1,4 +1,4 @@
-"""Where the stack keeps its files, and the short private folder for its Unix sockets."""
+"""Paths of the stack's files, and of the short private folder for its Unix sockets."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class StackError(RuntimeError):
     """The stack cannot start, answer or stop; the message says what to do."""
 
 
-# The kernel refuses socket paths over 107 bytes (sun_path in unix(7)), and supervisord adds its
-# process id while it creates its own; so no path of ours may come near.
+# The kernel refuses socket paths over 107 bytes (sun_path in unix(7)), and supervisord appends its
+# process id while it creates its own; so our paths must stay well below.
 LONGEST_SOCKET_PATH = 90
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class StatePaths:
-    """The state folder; everything the stack writes lies below it, except its sockets."""
+    """The state folder; the stack writes everything below it except its sockets."""
 
     root: Path
 
@@ -34,7 +34,7 @@ class StatePaths:
 
     @property
     def lock(self) -> Path:
-        """Lock file that keeps two commands from working on one stack at once."""
+        """Lock file that prevents two commands from working on one stack at once."""
         return self.root / "lock"
 
     @property
@@ -44,7 +44,7 @@ class StatePaths:
 
     @property
     def previous_logs(self) -> Path:
-        """The log files of the start before."""
+        """The log files of the previous start."""
         return self.root / "logs.previous"
 
     def log(self, part: str) -> Path:
@@ -63,7 +63,7 @@ class StatePaths:
 
     @property
     def schema_version(self) -> Path:
-        """Version of Airflow that the database's schema has; it goes when the database goes."""
+        """Version of Airflow for the database's schema; deleted together with the database."""
         return self.database / "airflow-schema-version"
 
     @property
@@ -98,21 +98,21 @@ class StatePaths:
 
     @property
     def named_runs(self) -> Path:
-        """Links to the events of runs by their names, in which TensorBoard looks for them."""
+        """Links to the events of runs by name, from which TensorBoard reads them."""
         return self.root / "tensorboard"
 
     @property
     def observation(self) -> Path:
-        """What Prometheus and Alertmanager read and keep, if the stack is observed."""
+        """Configuration and data of Prometheus and Alertmanager, if the stack is observed."""
         return self.root / "observation"
 
     @property
     def no_gcloud(self) -> Path:
-        """A folder that is never created, so that no gcloud login of the user is picked up."""
+        """A folder that is never created, so that no gcloud login of the user is used."""
         return self.root / "no-gcloud-configuration"
 
     def create(self) -> None:
-        """Create the folders, closed to other users; the first of them before anything is in it."""
+        """Create the folders, closed to other users before anything is written into them."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             # Another command may have made it before, for files of its own.
@@ -127,7 +127,7 @@ class StatePaths:
             ) from error
 
     def rotate_logs(self) -> None:
-        """Begin new log files; those of the start before are kept, older ones are not."""
+        """Start new log files; those of the previous start are kept, older ones are not."""
         shutil.rmtree(self.previous_logs, ignore_errors=True)
         self.logs.rename(self.previous_logs)
         self.logs.mkdir(mode=0o700)
@@ -135,13 +135,13 @@ class StatePaths:
 
 @dataclass(frozen=True)
 class RuntimePaths:
-    """The folder for Unix sockets: short, private, gone when the stack is down."""
+    """The folder for Unix sockets: short, private, and removed when the stack is down."""
 
     root: Path
 
     @classmethod
     def of(cls, state_dir: Path) -> RuntimePaths:
-        """Return the runtime folder of a state folder: same folder, same name.
+        """Return the runtime folder of a state folder, which always has the same name.
 
         :raises StackError: the temporary folder's path is too long for sockets.
         """
@@ -167,7 +167,7 @@ class RuntimePaths:
 
     @property
     def emulator_socket(self) -> Path:
-        """Where the TPU emulator answers."""
+        """Socket of the TPU emulator."""
         return self.root / "tpu.sock"
 
     @property
@@ -176,12 +176,12 @@ class RuntimePaths:
         return (self.supervisor_socket, self.database / ".s.PGSQL.5432", self.emulator_socket)
 
     def create(self) -> None:
-        """Create the folder, or check that the one that is there is private and ours.
+        """Create the folder, or check that the existing one is private and ours.
 
-        The system's temporary folder is open to everybody, so another user may have made a folder
-        or link of this name first; whoever owns it could read or replace the sockets.
+        The system's temporary folder is writable by all users, so another user may have made a
+        folder or link with this name first, and could then read or replace the sockets.
 
-        :raises StackError: it is not a real folder of ours with mode 0700.
+        :raises StackError: it is not a real folder of ours without rights for others.
         """
         try:
             self.root.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""TCP ports on the loopback interface: chosen once, kept while they are free."""
+"""Chooses TCP ports on the loopback interface, keeping earlier ones while they are free."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import socket
 from local.stack.paths import StackError
 
 HOST = "127.0.0.1"
-# Below the range from which kernels take the ports of outgoing connections (ip(7)), so that nobody
-# gets one of ours by chance between choosing and binding.
+# Below the range of ephemeral ports for outgoing connections (ip(7)), so that no connection gets
+# one of ours by chance between choosing and binding.
 RANGE = range(20000, 30000)
 ATTEMPTS = 200
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server of ours could bind the port now."""
+    """Return whether one of our servers could bind the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # Without it, connections of the last run that linger in TIME_WAIT look like a server.
+        # Without it, connections of the last run that are still in TIME_WAIT look like a server.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -27,7 +27,7 @@ def is_free(port: int) -> bool:
 
 
 def choose(names: tuple[str, ...], previous: dict[str, int]) -> dict[str, int]:
-    """Give each name a port of its own, the previous one where it is still free.
+    """Return a distinct port for each name, the previous one where it is still free.
 
     :param names: parts that need a port.
     :param previous: ports of the last start.

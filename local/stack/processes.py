@@ -1,4 +1,4 @@
-"""Which processes and listening sockets belong to a stack, and how to end what is left."""
+"""Finds the processes and listening sockets of a stack, and ends leftover processes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Listener:
 
 
 def find(paths: StatePaths, part: str | None = None) -> list[psutil.Process]:
-    """Return the processes of a stack, wherever they ended up in the process tree.
+    """Return the processes of a stack, wherever they are in the process tree.
 
-    A process counts when it carries the stack's marker in its environment. PostgreSQL overwrites
-    that memory, so its processes count when they work in the stack's data folder. The caller and
-    its ancestors never count, and neither do zombies, which hold nothing any more.
+    A process counts if it has the stack's marker in its environment. PostgreSQL overwrites that
+    memory, so its processes count if their working directory is the stack's data folder. The caller
+    and its ancestors never count, and neither do zombies, which hold no resources.
 
     :param paths: the state folder.
-    :param part: only those that this part started, itself included; not possible for PostgreSQL.
+    :param part: only processes that this part started, and itself; not possible for PostgreSQL.
     """
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     return [
@@ -45,7 +45,7 @@ def _belongs(process: psutil.Process, paths: StatePaths, part: str | None) -> bo
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
         if process.name() == "postgres":
-            # Linux adds a remark when somebody has removed the folder.
+            # Linux adds a remark if the folder has been removed.
             here = process.cwd().removesuffix(" (deleted)") == str(paths.database)
             return here and part is None
         environment = process.environ()
@@ -72,7 +72,7 @@ def listeners(processes: Iterable[psutil.Process]) -> list[Listener]:
 
 
 def end(processes: list[psutil.Process], patience: float) -> None:
-    """Ask processes to stop, then kill those that do not.
+    """Terminate processes, then kill those that do not end.
 
     :param patience: seconds to wait after each of the two signals.
     """
@@ -87,7 +87,7 @@ def end(processes: list[psutil.Process], patience: float) -> None:
 
 
 def describe(process: psutil.Process) -> str:
-    """Return one line that names a process."""
+    """Return one line that identifies a process."""
     try:
         command = " ".join(process.cmdline()) or process.name()
         return f"{process.pid} {command[:100]}"

@@ -1,4 +1,4 @@
-"""The environment in which the parts run: every setting that makes Airflow this local stack.
+"""The environment variables of the parts: all settings that configure Airflow as this stack.
 
 Airflow reads ``AIRFLOW__SECTION__OPTION``; the options are described in
 https://airflow.apache.org/docs/apache-airflow/stable/configurations-ref.html
@@ -17,55 +17,56 @@ from local.stack import credentials
 from local.stack.paths import REPOSITORY, RuntimePaths, StackError, StatePaths
 from local.stack.ports import HOST
 
-# Every process of a stack carries the state folder in this variable, which is how `down` proves
-# that none is left. It is never part of what a user's own shell gets.
+# Every process of a stack has the state folder in this variable, by which `down` proves that none
+# is left. It is never part of the environment for a user's own shell.
 MARKER = "REPRETRAIN_STACK"
-# The part that started a process, itself or through others; not on TPU VMs, which must outlive the
-# emulator. What is left of a part is ended by this mark before the part starts again.
+# The part that started a process, directly or not; not set on TPU VMs, which must outlive the
+# emulator. Before a part starts again, leftover processes with its name here are ended.
 PART = "REPRETRAIN_PART"
-# By which PostgreSQL shows whose session one is: the part, as above.
+# The name that PostgreSQL shows for a session: the part, as above.
 SESSION_NAME = "PGAPPNAME"
-# Switches off what keeps a killed scheduler from freezing runs, for the check that shows what for.
+# Turns off what keeps a killed scheduler from freezing runs, for the check that shows its effect.
 UNMENDED = "REPRETRAIN_STACK_UNMENDED"
 _DATABASE_ADDRESS = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
-# For how long a scheduler may be silent until it is ended, in seconds; for tests of that.
+# Seconds for which a scheduler may give no heartbeat before it is killed; for tests of that.
 SILENT_SECONDS = "REPRETRAIN_STACK_SILENT_SECONDS"
 API_SERVER, TASK_LOGS, TENSORBOARD = "api-server", "task-logs", "tensorboard"
-# Where the scheduler tells whether it is alive.
+# The scheduler's health server.
 SCHEDULER_HEALTH = "scheduler-health"
 PORT_NAMES = (API_SERVER, TASK_LOGS, TENSORBOARD, SCHEDULER_HEALTH)
-# Only where the stack is observed: then each has a port.
+# Only in an observed stack: then each has a port.
 METRICS, PROMETHEUS, ALERTMANAGER = "metrics", "prometheus", "alertmanager"
 DATABASE_USER = "airflow"
-# A session that holds locks and does nothing for so long is that of a process that is halted, or
-# of one that is dead while its children hold its connection.
+# A session that holds locks and is idle for this long belongs to a process that is halted, or to a
+# dead one whose children hold its connection.
 IDLE_TRANSACTION_SECONDS = 60
-# What the trigger forms start from: models that a CPU trains in minutes.
+# Presets of the trigger forms: models that a CPU trains in minutes.
 PRESET, FINETUNING_PRESET = "smoke", "finetuning_smoke"
-# Passed on from the caller. Nothing else is: a proxy, a cloud login or an Airflow setting of the
+# Inherited from the caller. Nothing else is: a proxy, a cloud login or an Airflow setting of the
 # caller's shell would make the same stack behave differently on another day.
 INHERITED = ("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TERM", "TMPDIR")
 
 
 def url(port: int) -> str:
-    """Return the address of a part that speaks HTTP."""
+    """Return the base URL of a part that serves HTTP."""
     return f"http://{HOST}:{port}"
 
 
 def database_url(driver: str, runtime: RuntimePaths) -> str:
     """Return the SQLAlchemy URL of the metadata database.
 
-    It holds no password: PostgreSQL asks the kernel who is at the other end of the socket.
+    It contains no password: PostgreSQL asks the kernel which user is at the other end of the
+    socket.
     """
     folder = quote(str(runtime.database), safe="/")
     return f"postgresql{driver}://{DATABASE_USER}@/postgres?host={folder}"
 
 
 def require_changeable(extra: Mapping[str, str]) -> None:
-    """Return if a caller may add or replace these settings.
+    """Require that a caller may add or replace these settings.
 
-    :raises StackError: one names another database. The stack has its own, and scheduler and
-        triggerer have an address of it that is theirs alone, so they would not follow.
+    :raises StackError: a setting names another database. The stack has its own, and scheduler and
+        triggerer have their own URL for it, which the setting would not change.
     """
     wrong = sorted(name for name in extra if name.startswith(_DATABASE_ADDRESS))
     if wrong:
@@ -76,10 +77,11 @@ def require_changeable(extra: Mapping[str, str]) -> None:
 
 
 def impatient_database(runtime: RuntimePaths) -> dict[str, str]:
-    """Return the settings of a part whose idle transactions PostgreSQL ends.
+    """Return the settings of a part whose idle transactions PostgreSQL terminates.
 
-    Only for parts whose transactions never pause on purpose. It must not be the server's setting:
-    ``airflow db migrate`` holds its lock in a transaction that is idle for the whole migration.
+    Only for parts whose transactions are never idle on purpose. It must not be a setting of the
+    server: ``airflow db migrate`` holds its lock in a transaction that is idle for the whole
+    migration.
     """
     limit = quote(f"-c idle_in_transaction_session_timeout={IDLE_TRANSACTION_SECONDS * 1000}")
     url = f"{database_url('+psycopg2', runtime)}&options={limit}"
@@ -92,7 +94,7 @@ def environment(
     ports: Mapping[str, int],
     extra: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the environment for Airflow commands against this stack. It holds no secret.
+    """Return the environment for Airflow commands against this stack, without secrets.
 
     :param paths: the state folder.
     :param runtime: the folder of the sockets.
@@ -112,9 +114,9 @@ def environment(
 
 
 def process_environment(base: Mapping[str, str], paths: StatePaths) -> dict[str, str]:
-    """Return the environment of the stack's own processes: ``base`` plus the marks of ownership."""
-    # Airflow renames its processes; by default that overwrites the memory in which the kernel
-    # shows the environment, and with it the marker.
+    """Return the environment of the stack's own processes: ``base`` plus the ownership marker."""
+    # Airflow renames its processes; by default that overwrites the memory from which the kernel
+    # shows the environment, including the marker.
     return {**base, MARKER: str(paths.root), "SPT_NOENV": "1"}
 
 
@@ -147,28 +149,29 @@ def _airflow(paths: StatePaths, runtime: RuntimePaths, ports: Mapping[str, int])
         },
         "api": {"host": HOST, "port": ports[API_SERVER], "base_url": base_url, "workers": 1},
         "logging": {
-            # One server for both, see parts.py; Airflow's own ones listen on every interface.
+            # One server for both, see parts.py; Airflow's own servers listen on every interface.
             "worker_log_server_port": ports[TASK_LOGS],
             "trigger_log_server_port": ports[TASK_LOGS],
             "colored_console_log": False,
         },
         "dag_processor": {
-            # Changed files are read after the refresh; unchanged ones need not be read often.
+            # Changed files are parsed after the refresh; unchanged ones need not be parsed often.
             "refresh_interval": 10,
             "min_file_process_interval": 60,
             "parsing_processes": 1,
         },
-        # On a busy machine a task that is not let in within five seconds fails before it begins.
+        # By default, a task on a busy machine fails before it begins if the API server does not
+        # answer within five seconds.
         "workers": {"execution_api_timeout": 30},
         "scheduler": {
-            # A small server in a process of its own; liveness.py asks it.
+            # A small server in a process of its own, which liveness.py polls.
             "enable_health_check": True,
             "scheduler_health_check_server_host": HOST,
             "scheduler_health_check_server_port": ports[SCHEDULER_HEALTH],
-            # A shorter sleep makes a task follow the one before it at once.
+            # A short sleep lets a task start right after the one before it.
             "scheduler_idle_sleep_time": 0.3,
-            # Tasks that died with a scheduler begin again when it has been silent for 30 s and
-            # somebody looks, which is every 5 minutes by default. So it is within 45 s.
+            # Tasks that died with a scheduler are restarted once it has given no heartbeat for 30 s
+            # and the next check runs: by default every 5 minutes, so this makes it within 45 s.
             "orphaned_tasks_check_interval": 15,
         },
     }
@@ -193,16 +196,16 @@ def _project(paths: StatePaths, runtime: RuntimePaths) -> dict[str, str]:
         "AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": json.dumps(connection),
         "REPRETRAIN_STORE_URI": str(paths.store),
         "REPRETRAIN_PRESET": PRESET,
-        # The demo keeps the texts of its lineages apart.
+        # The demo has a separate folder of text per lineage.
         "REPRETRAIN_INPUT_ROOTS": "corpus,corpora,tasks,imports",
-        # Of all that the stack keeps, data jobs need the store, and that they can read.
+        # Of the stack's files, data jobs need only the store, which stays readable to them.
         "REPRETRAIN_HIDDEN_PATHS": str(paths.root),
         "REPRETRAIN_FINETUNING_PRESET": FINETUNING_PRESET,
     }
 
 
 def _quiet(paths: StatePaths) -> dict[str, str]:
-    """Keep libraries from looking for a cloud that is not there."""
+    """Return settings that keep libraries from searching for a cloud environment."""
     return {
         "CLOUDSDK_CONFIG": str(paths.no_gcloud),
         "NO_GCE_CHECK": "true",

@@ -18,10 +18,10 @@ POLL_SECONDS = 0.2
 
 
 def stop(paths: StatePaths, record: StackRecord | None, say: Callable[[str], None]) -> bool:
-    """Stop the stack in reverse order, end what is left, and remove the sockets.
+    """Stop the stack in reverse order, end leftover processes, and remove the sockets.
 
     :param paths: the state folder.
-    :param record: what the last start noted; None when that is lost.
+    :param record: the record of the last start; None if it is lost.
     :param say: receives progress.
     :returns: whether there was anything to stop.
     :raises StackError: a process survived, or one of the ports is still open.
@@ -41,9 +41,9 @@ def stop(paths: StatePaths, record: StackRecord | None, say: Callable[[str], Non
 
 
 def _stop_in_order(supervisor: ProcessId, seconds: float) -> None:
-    # On this signal supervisord stops tier after tier. Its socket is not needed for that, which
-    # somebody may have removed from the temporary folder.
-    with contextlib.suppress(ProcessLookupError):  # it may have ended since it was looked for
+    # On this signal supervisord stops tier after tier. Unlike a call, it does not need the socket,
+    # which may have been removed from the temporary folder.
+    with contextlib.suppress(ProcessLookupError):  # it may have ended since the check
         os.kill(supervisor.pid, signal.SIGTERM)
     deadline = time.monotonic() + seconds
     while supervisor.is_running() and time.monotonic() < deadline:
@@ -55,7 +55,7 @@ def _end_leftovers(paths: StatePaths, say: Callable[[str], None]) -> None:
     for process in leftovers:
         say(f"  ending what was left: {processes.describe(process)}")
     processes.end(leftovers, LEFTOVER_SECONDS)
-    # Looked for anew: one that was ending may have started another.
+    # Searched again: a process that was ending may have started another.
     survivors = [processes.describe(process) for process in processes.find(paths)]
     if survivors:
         raise StackError("These processes of the stack do not end:\n  " + "\n  ".join(survivors))

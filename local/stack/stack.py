@@ -1,4 +1,4 @@
-"""The local stack of one state folder: up, down, status, and new secrets for it."""
+"""The local stack of one state folder: up, down, status, and rotation of its secrets."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ DEFAULT_START_SECONDS = 300.0
 SUPERVISOR_STOP_SECONDS = 10
 RECOVERY_SECONDS = 60.0
 RECOVERY_POLL_SECONDS = 1.0
-# States in which supervisord leaves a part that it will not start again by itself.
+# States in which supervisord does not restart a part by itself.
 GIVEN_UP = frozenset({"STOPPED", "EXITED", "FATAL"})
-# A program and no import: it needs Airflow, and this room does without.
+# Run as a program and not imported: it needs Airflow, which this package does without.
 _ENCRYPT_ANEW = REPOSITORY / "plugins" / "hooks" / "fernet_key.py"
 
 
 class Stack:
     """The local stack: ``up()`` to use it, ``down()`` to leave nothing behind.
 
-    :param state_dir: folder for everything it keeps; a relative one starts at the working folder.
+    :param state_dir: folder for all of its files; a relative path starts at the working directory.
     :param extra_environment: settings for Airflow and its tasks, added to or replacing those of
-        :mod:`local.stack.settings`, such as ``AIRFLOW__SCHEDULER__...``; used by ``up()``. Not
-        the address of the database.
-    :param observe: whether ``up()`` starts the exporter of metrics, and Prometheus and Alertmanager
+        :mod:`local.stack.settings`, such as ``AIRFLOW__SCHEDULER__...``; used by ``up()``. Must not
+        set the address of the database.
+    :param observe: whether ``up()`` starts the metrics exporter, and Prometheus and Alertmanager
         if they are installed.
     :param say: receives one line of progress at a time.
     """
@@ -68,9 +68,9 @@ class Stack:
         self.down()
 
     def up(self, start_seconds: float = DEFAULT_START_SECONDS) -> StackStatus:
-        """Start what is not running and return when every part does its job.
+        """Start the stack unless it is running, and return when every part is healthy.
 
-        :param start_seconds: how long the whole start may take.
+        :param start_seconds: maximum seconds for the whole start.
         :raises StackError: a part did not start, and everything has been stopped again; or the
             stack is running with other settings.
         """
@@ -89,14 +89,14 @@ class Stack:
                 self._say("The start did not succeed.")
                 self._stop()
                 raise
-            # A part that works may be slow to say so while others are busy with their start.
+            # A healthy part may be slow to report it while others are busy starting.
             return self._running() or self.status()
 
     def down(self) -> bool:
-        """Stop everything; fine when nothing runs.
+        """Stop everything; a stack that is not running is no error.
 
         :returns: whether there was anything to stop.
-        :raises StackError: a process or a port survived.
+        :raises StackError: a process survived or a port is still open.
         """
         if not self.paths.root.exists() and not processes.find(self.paths):
             return False
@@ -105,7 +105,7 @@ class Stack:
             return self._stop()
 
     def status(self) -> StackStatus:
-        """Return what the stack is doing now."""
+        """Return the current status of the stack and its parts."""
         record = self._record()
         if record is None or record.supervisor is None or not record.supervisor.is_running():
             return self._summary(record, ())
@@ -135,7 +135,7 @@ class Stack:
         )
 
     def environment(self) -> dict[str, str]:
-        """Return the environment for Airflow commands against this stack; it holds no secret.
+        """Return the environment for Airflow commands against this stack, without secrets.
 
         :raises StackError: the stack was never started.
         """
@@ -144,7 +144,7 @@ class Stack:
         return settings.environment(self.paths, runtime, record.ports, record.extra_environment)
 
     def as_last_started(self) -> Stack:
-        """Return the same stack, to be started with the extra settings of its last start.
+        """Return the same stack, configured with the extra settings of its last start.
 
         :raises StackError: the stack was never started.
         """
@@ -172,7 +172,7 @@ class Stack:
         return AirflowApi(url, credentials.USER, self.password())
 
     def parts(self) -> tuple[Part, ...]:
-        """Return the programs of the stack.
+        """Return the parts of the stack.
 
         :raises StackError: the stack was never started.
         """
@@ -183,16 +183,16 @@ class Stack:
         return all_parts(self.paths, runtime, used) + observer_parts(self.paths, used)
 
     def supervisor(self) -> Supervisor:
-        """Return what starts and stops single parts.
+        """Return the supervisor, which starts and stops single parts.
 
         :raises StackError: the stack was never started.
         """
         return Supervisor(self.paths, RuntimePaths(Path(self._require_record().runtime_dir)))
 
     def _running(self) -> StackStatus | None:
-        """Return the status of a stack that works; one that is recovering is waited for.
+        """Return the status of a healthy stack, waiting for one that is recovering; else None.
 
-        Only a stack that is past help is started anew, because that ends the runs in it.
+        Only a stack that cannot recover is restarted, because a restart ends the runs in it.
         """
         deadline = time.monotonic() + RECOVERY_SECONDS
         while True:
@@ -288,7 +288,7 @@ class Stack:
         try:
             return StackRecord.load_or_none(str(self.paths.record))
         except FormatError as error:
-            # Nothing in it is irreplaceable: processes are found without it, ports chosen anew.
+            # Nothing in it is irreplaceable: processes are found without it, new ports are chosen.
             self._say(f"Ignoring an unreadable record of the last start: {error}")
             return None
 
@@ -303,7 +303,7 @@ class Stack:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the lock that keeps two commands from working on one stack at once."""
+        """Hold the lock that prevents two commands from working on one stack at once."""
         with self.paths.lock.open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -316,13 +316,13 @@ class Stack:
 def rotate(stack: Stack, start_seconds: float) -> StackStatus:
     """Stop a stack, replace its secrets, and start it with the settings of its last start.
 
-    Stored connections and variables are encrypted: a key that merely vanished would leave some that
-    cannot even be listed or deleted. So Airflow knows both keys until all is encrypted anew.
+    Stored connections and variables are encrypted: without the old key, some could not even be
+    listed or deleted. So Airflow has both keys until everything is re-encrypted.
 
-    :param start_seconds: how long the start may take.
-    :returns: what runs then.
-    :raises StackError: the stack was never started, did not start again, or not all was encrypted
-        anew. Nothing is lost then: both keys are kept, and it can be repeated.
+    :param start_seconds: maximum seconds for the start.
+    :returns: the status of the restarted stack.
+    :raises StackError: the stack was never started, did not start again, or not everything was
+        re-encrypted. Nothing is lost then: both keys are kept, and the rotation can be repeated.
     """
     again = stack.as_last_started()
     again.down()
@@ -341,6 +341,6 @@ def rotate(stack: Stack, start_seconds: float) -> StackStatus:
             f"in {again.paths.airflow_config}. Remove the cause and repeat:\n"
             f"{(done.stdout + done.stderr)[-2000:]}"
         )
-    # Processes that run still know it; nothing is left that it decrypts.
+    # Running processes still have the old key, but nothing is encrypted with it any more.
     credentials.forget_old_fernet_keys(again.paths)
     return status

@@ -1,4 +1,4 @@
-"""Starts the parts in the order of their needs and waits until each does its job."""
+"""Starts the parts in dependency order and waits until each is healthy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from local.stack.supervision import PartProcess, Supervisor
 
 
 def last_lines(log: Path, count: int) -> str:
-    """Return the last lines of a log, or a remark that there is none."""
+    """Return the last lines of a log, or a remark that it is missing or empty."""
     try:
         with log.open(errors="replace") as lines:
             return "".join(deque(lines, maxlen=count)) or "(the log is empty)"
@@ -30,7 +30,7 @@ class Startup:
 
     :param parts: the parts; each is started when those it needs are ready.
     :param supervisor: runs the processes.
-    :param problem: tells what is wrong with a part, None when it does its job.
+    :param problem: returns the problem of a part, or None if it is healthy.
     :param paths: for the log files.
     :param say: receives one line per part that is ready.
     """
@@ -53,9 +53,9 @@ class Startup:
         self._ready: set[str] = set()
 
     def run(self, seconds: float) -> None:
-        """Return when all parts do their job.
+        """Start all parts and wait until they are healthy.
 
-        :param seconds: how long that may take.
+        :param seconds: maximum seconds for that.
         :raises StackError: a part died or is not ready in time; its last log lines are in the
             message.
         """

@@ -1,4 +1,4 @@
-"""What the stack is doing, for people and for programs."""
+"""The status of the stack, for people and for programs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PartStatus:
-    """One part of the stack."""
+    """The status of one part of the stack."""
 
     name: str
     state: str
-    """State of the process at the supervisor, such as RUNNING."""
+    """State of the process in supervisord, such as RUNNING."""
     problem: str | None
-    """What is wrong, or None when the part does its job."""
+    """What is wrong, or None if the part is healthy."""
     pid: int | None
     port: int | None
     uptime_seconds: int
@@ -23,7 +23,7 @@ class PartStatus:
 
 @dataclass(frozen=True)
 class StackStatus:
-    """All parts, and where a person finds what."""
+    """The status of all parts, with their addresses and files."""
 
     running: bool
     """Whether the supervisor answers."""
@@ -31,13 +31,13 @@ class StackStatus:
     url: str
     tensorboard_url: str
     observers: dict[str, str]
-    """Addresses of the exporter of metrics, Prometheus and Alertmanager, as far as they run."""
+    """Addresses of the metrics exporter, Prometheus and Alertmanager, as far as they run."""
     user: str
     state_dir: str
 
     @property
     def healthy(self) -> bool:
-        """Whether every part does its job."""
+        """Whether every part is healthy."""
         return self.running and all(part.problem is None for part in self.parts)
 
     def table(self) -> str:

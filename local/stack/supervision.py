@@ -33,7 +33,7 @@ class NotAnsweringError(StackError):
 
 @dataclass(frozen=True)
 class PartProcess:
-    """What supervisord knows about a part."""
+    """The state of a part as supervisord reports it."""
 
     state: str
     """STOPPED, STARTING, RUNNING, BACKOFF, STOPPING, EXITED, FATAL or UNKNOWN."""
@@ -42,11 +42,11 @@ class PartProcess:
     """Seconds since the epoch."""
     exit_code: int
     starts: int
-    """How often it was started since supervisord was."""
+    """Number of starts since supervisord was started."""
 
     @property
     def died(self) -> bool:
-        """Whether it ended although nobody stopped it, be it that it was started again."""
+        """Whether it ended by itself with a failure or was restarted."""
         failed = self.state == "EXITED" and self.exit_code != 0
         return failed or self.state in {"BACKOFF", "FATAL"} or self.starts > 1
 
@@ -54,7 +54,7 @@ class PartProcess:
 def render(parts: Iterable[Part], paths: StatePaths, runtime: RuntimePaths) -> str:
     """Return the content of supervisord's configuration file.
 
-    :raises StackError: a path cannot be written in that file.
+    :raises StackError: a path cannot be expressed in that file.
     """
     sections: dict[str, dict[str, object]] = {
         "unix_http_server": {"file": runtime.supervisor_socket, "chmod": "0700"},
@@ -73,7 +73,7 @@ def render(parts: Iterable[Part], paths: StatePaths, runtime: RuntimePaths) -> s
     by_tier: dict[Tier, list[Part]] = {}
     for part in parts:
         if part.listens:
-            # A group of its own, which has its name; that is the name of its tier, too.
+            # It forms a group of its own by its name, which is also the name of its tier.
             sections[f"eventlistener:{part.name}"] = _listener(part, paths)
             continue
         by_tier.setdefault(part.tier, []).append(part)
@@ -89,7 +89,7 @@ def render(parts: Iterable[Part], paths: StatePaths, runtime: RuntimePaths) -> s
 
 
 def _listener(part: Part, paths: StatePaths) -> dict[str, object]:
-    """Return the options of a part that talks to supervisord on its standard output."""
+    """Return the options of an event listener, which talks to supervisord on its stdout."""
     options = {
         name.replace("stdout", "stderr"): value
         for name, value in _program(part, paths).items()
@@ -98,7 +98,7 @@ def _listener(part: Part, paths: StatePaths) -> dict[str, object]:
     return options | {
         "stdout_logfile": "NONE",
         "events": "TICK_5",
-        # What it misses before it is started is no error; a start may take minutes.
+        # Missing events before its start is no error; a start may take minutes.
         "buffer_size": 200,
         "priority": int(part.tier),
     }
@@ -146,13 +146,13 @@ class Supervisor:
 
     @property
     def log(self) -> Path:
-        """Everything that was started, died and was restarted."""
+        """Log file of all starts, deaths and restarts."""
         return self._paths.log(LOG_NAME)
 
     def launch(self, environment: Mapping[str, str]) -> ProcessId:
         """Start supervisord without any part and wait until it answers.
 
-        :param environment: what the parts will inherit.
+        :param environment: environment that the parts inherit.
         :raises StackError: it does not answer; its log is in the message.
         """
         with self.log.open("w") as log:
@@ -187,7 +187,7 @@ class Supervisor:
         self._call("startProcess", f"{_group(part.tier)}:{part.name}", False)
 
     def stop(self, part: Part) -> None:
-        """Ask a part to stop without waiting for it; it is not started again by itself."""
+        """Stop a part without waiting for it; supervisord does not restart it."""
         self._call("stopProcess", f"{_group(part.tier)}:{part.name}", False)
 
     def shutdown(self) -> None:
@@ -197,10 +197,10 @@ class Supervisor:
     def processes(self) -> dict[str, PartProcess]:
         """Return the state of every part.
 
-        :raises NotAnsweringError: supervisord is gone, or its socket is.
+        :raises NotAnsweringError: supervisord or its socket is gone.
         """
         found = cast("list[dict[str, Any]]", self._call("getAllProcessInfo"))
-        # Read after asking, so that a process just reported is counted.
+        # Read after the call, so that a process just reported is counted.
         starts = SPAWNED.findall(self.log.read_text(errors="replace"))
         found.sort(key=lambda info: (Tier[info["group"].upper()], info["name"]))
         return {
@@ -229,7 +229,7 @@ class Supervisor:
 
 
 class ProcessId(BaseModel):
-    """A process that cannot be confused with a later one of the same number."""
+    """The identity of a process, distinct from a later one with the same pid."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -243,7 +243,7 @@ class ProcessId(BaseModel):
         return cls(pid=pid, started=psutil.Process(pid).create_time())
 
     def is_running(self) -> bool:
-        """Return whether this very process is still there; a zombie is not."""
+        """Return whether this very process still runs; a zombie does not."""
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.started) < 1.0
@@ -253,7 +253,7 @@ class ProcessId(BaseModel):
 
 
 class StackRecord(StoredFile):
-    """The stack of one state folder."""
+    """The record of a state folder's stack."""
 
     kind: ClassVar[str] = "local-stack"
 
@@ -262,8 +262,8 @@ class StackRecord(StoredFile):
     ports: dict[str, int]
     """TCP port on the loopback interface by part."""
     extra_environment: dict[str, str]
-    """Settings the caller added or replaced."""
+    """Settings that the caller added or replaced."""
     stop_seconds: float
-    """How long the supervisor may take to stop everything in order."""
+    """Maximum seconds for the supervisor to stop everything in order."""
     supervisor: ProcessId | None
-    """The supervisord last started, until the stack was stopped cleanly."""
+    """The last supervisord started; None once the stack was stopped cleanly."""

@@ -1,4 +1,4 @@
-"""Stored files around alerts: what was found, who was told, and what the watch remembers."""
+"""Stored files of alerts: the alerts, their deliveries, and the state of the watch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline_store.formats.run import OutcomeKind
 
 
 class Spending(BaseModel):
-    """What the TPUs of a run have cost at most, up to when it was asked."""
+    """An upper bound of the cost of a run's TPUs so far."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -21,7 +21,7 @@ class Spending(BaseModel):
 
 
 class AlertedTpu(BaseModel):
-    """A TPU of the run that is not confirmed to be gone."""
+    """A TPU of the run that is not confirmed to be deleted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,8 +33,8 @@ class AlertedTpu(BaseModel):
 class Alert(StoredFile):
     """``alerts/<scope>/<cause>.json``: something that a person has to know.
 
-    Created once, before anybody is told: what is not delivered then is delivered later. It holds
-    no log line unless the installation allows it, as corpus text can occur in one.
+    Created once, before anyone is notified, so that a failed delivery is retried later. It holds
+    log lines only if the installation allows it, as they can contain corpus text.
     """
 
     kind = "alert"
@@ -59,7 +59,7 @@ class Alert(StoredFile):
 
 
 class AlertDelivery(StoredFile):
-    """``alerts/<scope>/<cause>.<conn_id>.delivered.json``: one channel has it, or never will."""
+    """``alerts/<scope>/<cause>.<conn_id>.delivered.json``: delivery to one channel has ended."""
 
     kind = "alert-delivery"
 
@@ -68,7 +68,7 @@ class AlertDelivery(StoredFile):
 
 
 class AlertSending(StoredFile):
-    """``alerts/<scope>/<cause>.<conn_id>.sending.json``: who is just sending, and what went wrong.
+    """``alerts/<scope>/<cause>.<conn_id>.sending.json``: a delivery in progress and its last error.
 
     Changed by compare-and-set only.
     """
@@ -82,7 +82,7 @@ class AlertSending(StoredFile):
 
 
 class AlertCleared(StoredFile):
-    """``alerts/<scope>/<cause>.cleared.json``: what was told is over; created once, by a pass."""
+    """``alerts/<scope>/<cause>.cleared.json``: the alert is resolved; created once, by a pass."""
 
     kind = "alert-cleared"
 
@@ -90,7 +90,7 @@ class AlertCleared(StoredFile):
 
 
 class WatchedRun(StoredFile):
-    """``alerts/<scope>/watched.json``: the watch has drawn its conclusions from a run's outcome."""
+    """``alerts/<scope>/watched.json``: the watch has handled the outcome of a run."""
 
     kind = "watched-run"
 
@@ -101,9 +101,9 @@ class WatchedRun(StoredFile):
 
 
 class RentingRun(StoredFile):
-    """``alerts/<scope>/renting.json``: a run has ended, and a TPU of it may be there.
+    """``alerts/<scope>/renting.json``: a run has ended, and one of its TPUs may still exist.
 
-    The watch writes it before it deals with the end, and deletes it when all TPUs are gone.
+    The watch writes it before it handles the end, and deletes it when all TPUs are gone.
     """
 
     kind = "renting-run"
@@ -112,7 +112,7 @@ class RentingRun(StoredFile):
 
 
 class WatchPass(StoredFile):
-    """``alerts/watch.json``: the watch's own sign of life, written by each pass."""
+    """``alerts/watch.json``: the watch's own heartbeat, written by each pass."""
 
     kind = "watch-pass"
 
@@ -124,7 +124,7 @@ class WatchPass(StoredFile):
 
 
 class CorpusSeen(StoredFile):
-    """``alerts/corpus.json``: which partitions the watch has seen, and when that grew last."""
+    """``alerts/corpus.json``: the partitions that the watch has seen, and when they last grew."""
 
     kind = "corpus-seen"
 

@@ -1,4 +1,4 @@
-"""What every stored JSON file has in common: a kind, a format version, and strict reading."""
+"""Base class of all stored JSON files: a kind, a format version, and strict reading."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class FormatError(ValueError):
 
 
 def require_unchanged(stated: object, computed: str | None, uri: str) -> None:
-    """Refuse a file whose content is not what its checksum was computed of.
+    """Refuse a file whose content does not match its checksum.
 
-    :raises FormatError: it is not.
+    :raises FormatError: the checksums differ.
     """
     if stated != computed:
         raise FormatError(
@@ -34,7 +34,7 @@ def require_unchanged(stated: object, computed: str | None, uri: str) -> None:
 
 
 def _checksum(text: str | bytes) -> str:
-    """Return the hash of a record's content: each number as it is spelled, and keys in order."""
+    """Return the hash of a record's content, with numbers as spelled there and sorted keys."""
     content = json.loads(text, parse_float=str)
     content.pop(_CHECKSUM, None)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -56,9 +56,8 @@ class StoredFile(BaseModel):
     kind: ClassVar[str]
     version: ClassVar[int] = 1
     has_checksum: ClassVar[bool] = False
-    """Whether the file carries a hash of its own content: of records that decide which model is
-    used, and of those that commit other files, so that a digit that changed on its way, and still
-    is a valid one, is noticed."""
+    """Whether the file carries a hash of its own content: set for records that decide which model
+    is used and for those that commit other files, to detect a corrupt digit that is still valid."""
 
     def to_bytes(self) -> bytes:
         """Return the file's content: readable JSON in a stable order."""
@@ -68,7 +67,7 @@ class StoredFile(BaseModel):
         return _spelled(content)
 
     def content_bytes(self) -> bytes:
-        """Return the same without its checksum: what a file of before there was one holds."""
+        """Return the file's content without its checksum, as releases before checksums wrote it."""
         return _spelled(self._content())
 
     def _content(self) -> dict[str, Any]:
@@ -81,8 +80,8 @@ class StoredFile(BaseModel):
 
         :param data: the bytes as stored.
         :param uri: where they came from, for error messages.
-        :raises FormatError: not JSON, another kind, an unknown version, wrong fields, or other
-            content than was written. Files of earlier releases have no checksum.
+        :raises FormatError: not JSON, another kind, an unknown version, wrong fields, or a checksum
+            that does not match. Files of earlier releases have no checksum.
         """
         try:
             fields: dict[str, Any] = json.loads(data)
@@ -137,12 +136,12 @@ class StoredFile(BaseModel):
 
     @classmethod
     def update(cls, uri: str, decide: Callable[[Self | None], Decided]) -> Decided:
-        """Compare and set until a decision holds; whoever loses a race decides again.
+        """Update the file by compare-and-set, and decide again whenever another writer is first.
 
-        :param decide: gets what is stored, or None; returns what shall be. Nothing is written if it
-            returns None, or what it got. It may raise to leave things as they are.
-        :returns: the decision that held.
-        :raises FormatError: what is there is damaged.
+        :param decide: gets the stored file, or None; returns the new one. Nothing is written if it
+            returns None or its argument. It may raise to leave the file unchanged.
+        :returns: the last decision.
+        :raises FormatError: the stored file is damaged.
         """
         while True:
             data, version = uris.read_versioned(uri) or (None, None)

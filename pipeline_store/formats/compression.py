@@ -1,4 +1,4 @@
-"""Stored files of smaller models: what was made of a classifier, measured and judged."""
+"""Stored files of smaller models made from a classifier, with measurements and verdict."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline_store.formats.finetuning import MetricInterval
 
 
 class ChildParent(BaseModel):
-    """The classifier that a smaller one is made of."""
+    """The classifier that a smaller one is made from."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -26,7 +26,7 @@ class ChildParent(BaseModel):
 
 
 class ModelFigures(BaseModel):
-    """A written model, measured: on the test split of its task, and on one thread."""
+    """Measurements of an exported model: on the test split of its task, and on one thread."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -43,7 +43,7 @@ class ModelFigures(BaseModel):
 
 
 class ChildComparison(BaseModel):
-    """A smaller model's answers beside others'."""
+    """A comparison of a smaller model's answers with those of its parent and its conversion."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -15,9 +15,9 @@ from pipeline_store.formats.tpu import ExitKind
 
 
 class FirstLook(StoredFile):
-    """``first_look.json``: what lay in the corpus before anybody watched it. Written once.
+    """``first_look.json``: the partitions in the corpus when watching began. Written once.
 
-    None of it is announced as new: an installation that begins to watch a corpus of many years
+    They are not announced as new: an installation that begins to watch a corpus of many years
     would start a run for each of its partitions.
     """
 
@@ -29,7 +29,7 @@ class FirstLook(StoredFile):
 
 
 class PartitionArrival(StoredFile):
-    """``<partition>.json``: how a partition was last seen, and which run it was given to."""
+    """``<partition>.json``: a partition's files as last seen, and the run started for them."""
 
     kind = "partition-arrival"
 
@@ -43,31 +43,31 @@ class PartitionArrival(StoredFile):
 
     @property
     def is_started(self) -> bool:
-        """Return whether a run was started for the files as they were last seen."""
+        """Return whether a run was started for the files as last seen."""
         return self.run_id == arrival_run_id(self.partition, self.listing_sha256)
 
 
 def arrival_run_id(partition: str, listing_sha256: str) -> str:
-    """Return the id of the run that a partition's files start: equal files, the same run.
+    """Return the id of the run that a partition's arrival starts; equal files give the same id.
 
-    :param listing_sha256: of the names and sizes of its files.
+    :param listing_sha256: hash of the names and sizes of its files.
     """
     return f"arrival__{partition}__{listing_sha256[:12]}"
 
 
 Content = bytes
-"""For a class with a field of the name ``bytes``."""
+"""Alias for use in a class whose field ``bytes`` shadows the type."""
 
 
 class Split(StrEnum):
-    """Which side of the train/validation split a document is on, for ever."""
+    """The side of the train/validation split that a document is on, permanently."""
 
     TRAIN = "train"
     VALIDATION = "validation"
 
 
 class FileDigest(BaseModel):
-    """A file with the size and hash it must have to be trusted."""
+    """A file's path, with the size and hash it must have to be trusted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -78,7 +78,7 @@ class FileDigest(BaseModel):
 
     @classmethod
     def of(cls, path: str, data: Content) -> Self:
-        """Return the digest of a file with that content."""
+        """Return the digest of a file with the given content."""
         return cls(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
@@ -106,9 +106,9 @@ class RecordFile(BaseModel):
 class VocabularyInfo(StoredFile):
     """``vocabulary.json``: the commit of a lineage's vocabulary, frozen for the lineage's life.
 
-    Beside it lie ``vocab.txt``, one token a line in order of id, and the file that it was read
-    from: for the kind ``sentencepiece`` the ``sentencepiece.model``, for ``bpe`` the
-    ``tokenizer.json``.
+    Next to it are ``vocab.txt``, one token a line in order of id, and the file that the vocabulary
+    was read from: ``sentencepiece.model`` for the kind ``sentencepiece``, ``tokenizer.json`` for
+    ``bpe``.
     """
 
     kind = "vocabulary"
@@ -128,11 +128,11 @@ class VocabularyInfo(StoredFile):
 
 
 SplitUnit = Literal["document", "group", "file"]
-"""What is trained on or held out as a whole."""
+"""The unit that is trained on or held out as a whole."""
 
 
 class DataStatistics(BaseModel):
-    """What the text of a shard or partition is like. Sums, so that shards can be added up."""
+    """Statistics of the text of a shard or partition; all are sums, so shards can be added up."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -200,7 +200,7 @@ class ShardManifest(StoredFile):
 
 
 class SignatureFile(StoredFile):
-    """``signatures/<key>.json``: the documents of one input file, by what tells copies apart.
+    """``signatures/<key>.json``: signatures of one input file's documents, to find duplicates.
 
     Its existence is the commit. ``data`` is a numpy ``.npz``; its arrays are described in
     ``docs/reference/data.md``.
@@ -215,10 +215,10 @@ class SignatureFile(StoredFile):
 
 
 class ShardDecisions(StoredFile):
-    """``decisions/<sha256>.json``: what becomes of a shard's documents because of other ones.
+    """``decisions/<sha256>.json``: a shard's documents dropped or moved because of other documents.
 
-    Documents are named by their number among all that are read from the file, from 0. Equal
-    decisions are one file, named by the hash of its content, which is part of the shard's key.
+    Documents are numbered from 0 in the order in which they are read from the input file. Equal
+    decisions share one file, named by the hash of its content, which is part of the shard's key.
     """
 
     kind = "shard-decisions"
@@ -243,7 +243,7 @@ class ShardDecisions(StoredFile):
 
 
 class DuplicateIndex(BaseModel):
-    """The documents of a partition as later runs look for copies of them."""
+    """The index of a partition's documents in which later runs search for duplicates."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -255,8 +255,8 @@ class DuplicateIndex(BaseModel):
 class PartitionManifest(StoredFile):
     """``partitions/<partition>/<manifest_id>.json``: all shards of one partition.
 
-    The only way readers find records. ``max_seq_length`` and what follows it speak of the rows of
-    the main length; ``extra_`` of those of the second one, if there is one.
+    Readers find records only through it. ``max_seq_length`` and the fields after it describe rows
+    of the main length; those with ``extra_`` describe rows of the second length, if there is one.
     """
 
     kind = "partition-manifest"
@@ -293,20 +293,20 @@ class PartitionManifest(StoredFile):
 
     @property
     def training_rows(self) -> int:
-        """Return the rows of the main length to train on, all copies of them."""
+        """Return the number of training rows of the main length, duplicated copies included."""
         return self.records.get(Split.TRAIN, 0)
 
     @property
     def content_sha256(self) -> str:
-        """Return the SHA-256 of its content: copies of a manifest have the same one.
+        """Return the SHA-256 of the content, which is the same for all copies of a manifest.
 
-        Without the record's own checksum, which manifests of earlier releases do not have.
+        It leaves out the record's own checksum, which manifests of earlier releases do not have.
         """
         return hashlib.sha256(self.content_bytes()).hexdigest()
 
 
 class ShardOutcome(BaseModel):
-    """One input shard that is done, now or by an earlier run."""
+    """One input shard that was processed, by this run or an earlier one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -316,7 +316,7 @@ class ShardOutcome(BaseModel):
 
 
 class JobFailure(BaseModel):
-    """Why a part of the data job stopped for a reason that trying again cannot remove."""
+    """A failure of a part of the data job that a retry cannot fix."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -325,7 +325,7 @@ class JobFailure(BaseModel):
 
 
 class ShardOutcomes(StoredFile):
-    """``scratch/<unique>.json``: passes from the data job's workers to its launcher."""
+    """``scratch/<unique>.json``: results that the data job's workers pass to its launcher."""
 
     kind = "shard-outcomes"
 

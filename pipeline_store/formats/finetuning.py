@@ -1,4 +1,4 @@
-"""Stored files of fine-tuning: prepared tasks, trials, and what came out of them."""
+"""Stored files of fine-tuning: prepared tasks, trials, and their results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline_store.formats.data import FileDigest
 
 
 class TaskSplit(StrEnum):
-    """What the examples of a task are for."""
+    """The splits of a task's examples."""
 
     TRAIN = "train"
     VALIDATION = "validation"
@@ -23,7 +23,7 @@ class TaskSplit(StrEnum):
 
 
 class TaskInput(BaseModel):
-    """An input file of a task, as it was when it was read."""
+    """An input file of a task, with its size and hash when it was read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -38,9 +38,9 @@ LabelKind = Literal["classification", "multi_label", "regression"]
 class TaskRecords(BaseModel):
     """The examples of one split: a TFRecord file, and where their texts are, for predictions.
 
-    The offset index is as that of :class:`pipeline_store.formats.RecordFile`. Records are in the
-    order of their ``example_id``, which counts from 0. From text to text the file has JSON lines of
-    ``task``, ``text`` and ``target``, and labels stand as ``<task>.<label>``.
+    The offset index is like that of :class:`pipeline_store.formats.RecordFile`. Records are in
+    order of ``example_id``, which counts from 0. For text-to-text tasks the file has JSON lines of
+    ``task``, ``text`` and ``target``, and labels are named ``<task>.<label>``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -60,7 +60,7 @@ class TaskRecords(BaseModel):
 
 
 class TaskManifest(StoredFile):
-    """``tasks/<name>/prepared/<key>/manifest.json``: a task as records; the commit of all of it."""
+    """``tasks/<name>/prepared/<key>/manifest.json``: a task as records; commits the preparation."""
 
     kind = "task-manifest"
     has_checksum = True
@@ -81,9 +81,9 @@ class TaskManifest(StoredFile):
 
     @property
     def label_kind(self) -> LabelKind:
-        """Return what a classifier's labels are.
+        """Return the kind of a classifier's labels.
 
-        :raises FormatError: it is no task of a classifier.
+        :raises FormatError: it is a text-to-text task.
         """
         if self.task_kind == "text_to_text":
             raise FormatError(
@@ -99,9 +99,9 @@ class TaskManifest(StoredFile):
 
     @property
     def content_sha256(self) -> str:
-        """Return the SHA-256 of its content: copies of a manifest have the same one.
+        """Return the SHA-256 of the content, which is the same for all copies of a manifest.
 
-        Without the record's own checksum, which manifests of earlier releases do not have.
+        It leaves out the record's own checksum, which manifests of earlier releases do not have.
         """
         return hashlib.sha256(self.content_bytes()).hexdigest()
 
@@ -109,8 +109,8 @@ class TaskManifest(StoredFile):
 class TaskOverlap(StoredFile):
     """``overlaps/<lineage_id>/<partition>/<manifest_id>.json`` of a preparation.
 
-    Which test examples have a text that is a document on the training side of one manifest. Both
-    never change, so it is found out once.
+    Names the test examples whose text is a document on the training side of one manifest. Neither
+    input ever changes, so the search is done once.
     """
 
     kind = "task-overlap"
@@ -131,7 +131,7 @@ class TaskOverlap(StoredFile):
 
 
 class Trial(BaseModel):
-    """One training of a fine-tuning run: a model on a task, at a rate, from a seed."""
+    """One training of a fine-tuning run: a model, a task, a learning rate and a seed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -143,7 +143,7 @@ class Trial(BaseModel):
 
 
 class EncoderSource(BaseModel):
-    """Where the weights of an encoder come from."""
+    """The source of an encoder's weights."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -169,16 +169,16 @@ class FinetuningPlan(StoredFile):
     created: datetime
 
     def shares(self, tpus: int) -> list[list[Trial]]:
-        """Return the trials of each TPU, dealt out in turn; none without any.
+        """Return the trials of each TPU, assigned round-robin; no TPU gets an empty share.
 
-        :param tpus: at most so many.
+        :param tpus: the maximum number of TPUs.
         """
         count = min(tpus, len(self.trials))
         return [self.trials[number::count] for number in range(count)]
 
 
 class MetricInterval(BaseModel):
-    """Where a metric lies, for examples like those that it was measured on."""
+    """A metric's interval, for examples like those that it was measured on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -187,7 +187,7 @@ class MetricInterval(BaseModel):
 
 
 class TrialScores(BaseModel):
-    """A fine-tuned model on one split. From text to text, metrics are named ``<task>.<metric>``."""
+    """Scores of a fine-tuned model on one split; text-to-text metrics are ``<task>.<metric>``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -243,7 +243,7 @@ class MetricSummary(BaseModel):
 
     @property
     def in_words(self) -> str:
-        """The mean, and what it varies by if there are seeds to tell it from."""
+        """The mean, with the standard deviation if there is more than one seed."""
         spread = f" ± {self.deviation:.4f}" if len(self.values) > 1 else ""
         return f"{self.mean:.4f}{spread}"
 
@@ -275,7 +275,7 @@ class PaidVerdict(StrEnum):
 
 
 class CleanComparison(BaseModel):
-    """A comparison on those test examples that were not found in the training text."""
+    """A comparison on the test examples that were not found in the training text."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -288,7 +288,7 @@ class CleanComparison(BaseModel):
 
 
 class TrainingTextFindings(BaseModel):
-    """Test examples whose texts are in what the compared models were trained on."""
+    """Test examples whose texts occur in the training text of the compared models."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -309,12 +309,12 @@ class TrainingTextFindings(BaseModel):
 
     @property
     def found(self) -> int:
-        """Return how many test examples are in the training text."""
+        """Return the number of test examples found in the training text."""
         return self.exact + self.near
 
 
 class ModelComparison(BaseModel):
-    """The fine-tuned model against another one on the same test examples and seeds."""
+    """The fine-tuned model compared with another one on the same test examples and seeds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -341,7 +341,7 @@ class ModelComparison(BaseModel):
 
 
 class FinetuningReport(StoredFile):
-    """``training_summary.json``: what a fine-tuning run came to. A page is made from it."""
+    """``training_summary.json``: the results of a fine-tuning run. A page is made from it."""
 
     kind = "finetuning-report"
 
@@ -353,7 +353,7 @@ class FinetuningReport(StoredFile):
 
 
 class ProbeReport(StoredFile):
-    """``probes/<baseline|none>.json``: a candidate against the model in use, on labelled tasks.
+    """``probes/<baseline|none>.json``: a candidate and the model in use on labeled tasks.
 
     Part of the promotion gate.
     """

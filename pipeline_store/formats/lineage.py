@@ -1,4 +1,4 @@
-"""The stored records of who works on a line of models, and who waits to."""
+"""Stored records of a lineage: its lease, waiting and ended runs, and pruned versions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pipeline_store.formats.run import OutcomeKind
 
 
 class RollbackMark(StoredFile):
-    """``rollbacks/<version_id>.<request>.json``: a person is putting this version into use.
+    """``rollbacks/<version_id>.<request>.json``: a person is rolling back to this version.
 
-    Written before the version is verified and gone when it is in use. Retention looks for it after
-    it has taken a version's record and before it takes anything else.
+    Written before the version is verified and deleted when it is in use. Retention checks for it
+    after it has removed a version's record and before it removes anything else.
     """
 
     kind = "rollback-mark"
@@ -27,7 +27,8 @@ class RollbackMark(StoredFile):
 class PrunedVersion(StoredFile):
     """``pruned/<version_id>.json``: the record of a version whose files are removed.
 
-    Written before the first file goes, kept for ever: later versions name it as their parent.
+    Written before the first file is removed, and kept forever: later versions name it as their
+    parent.
     """
 
     kind = "pruned-version"
@@ -43,7 +44,7 @@ class PrunedVersion(StoredFile):
 class LineageLease(StoredFile):
     """``lease.json``: the one run that may continue the lineage. Changed by compare-and-set only.
 
-    It is void once it has expired, and once Airflow says that its holder's DAG run has ended.
+    It is void once it has expired, or once Airflow reports that its holder's DAG run has ended.
     """
 
     kind = "lineage-lease"
@@ -60,7 +61,7 @@ class LineageLease(StoredFile):
 
 
 class WaitingTicket(StoredFile):
-    """``waiting/<run_key>.json``: a run that waits for the lineage; its owner renews it."""
+    """``waiting/<run_key>.json``: a run that waits for the lineage and renews this ticket."""
 
     kind = "waiting-ticket"
 
@@ -74,9 +75,9 @@ class WaitingTicket(StoredFile):
 
 
 class LineageAttempt(StoredFile):
-    """``attempts/<run_key>.json``: a run of the lineage that has ended, and what of.
+    """``attempts/<run_key>.json``: a run of the lineage that has ended, and why.
 
-    The next run reads from it which text was not learned, and so need not read all runs.
+    The next run reads here which text was not learned, and so need not read all runs.
     """
 
     kind = "lineage-attempt"
@@ -95,9 +96,9 @@ class LineageAttempt(StoredFile):
 
 
 class BackfillRuns(StoredFile):
-    """``backfills/<name>.json``: the runs of a backfill as Airflow lists them, and what came of it.
+    """``backfills/<name>.json``: the runs of a backfill as Airflow lists them, and its result.
 
-    Written by the first of the runs that begins; how it ended by the watch.
+    Written by the first run that begins; the watch adds how it ended.
     """
 
     kind = "backfill-runs"

@@ -23,7 +23,7 @@ def _perplexity(loss: float) -> float:
 
 
 class Rollback(BaseModel):
-    """Training went back to a checkpoint because its loss had left the range that makes sense."""
+    """A return of training to an earlier checkpoint because its loss had left a sensible range."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -33,7 +33,7 @@ class Rollback(BaseModel):
 
 
 class HeldOutScore(BaseModel):
-    """A checkpoint on held-out rows of the partitions it is trained on."""
+    """The score of a checkpoint on held-out rows of the partitions it is trained on."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -53,12 +53,12 @@ class HeldOutScore(BaseModel):
 
     @property
     def scalars(self) -> dict[str, float]:
-        """Return what is plotted."""
+        """Return the values to plot, by name."""
         return {"loss": self.loss, "perplexity": self.perplexity, "accuracy": self.accuracy}
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return what the scores are means over."""
+        """Return the number of items that the scores are means over, by name."""
         return {"masked_tokens": self.masked_tokens}
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class HeldOutScore(BaseModel):
 
 
 class ValidationScore(BaseModel):
-    """A checkpoint of a fine-tuning on the validation split of its task."""
+    """The score of a fine-tuning checkpoint on the validation split of its task."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -85,12 +85,12 @@ class ValidationScore(BaseModel):
 
     @property
     def scalars(self) -> dict[str, float]:
-        """Return what is plotted."""
+        """Return the values to plot, by name."""
         return {"loss": self.loss, **self.metrics}
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return what the scores are means over."""
+        """Return the number of items that the scores are means over, by name."""
         return {"examples": self.examples}
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class ValidationScore(BaseModel):
 
 
 class BestCheckpoint(BaseModel):
-    """The checkpoint of the best held-out score so far."""
+    """The checkpoint with the best held-out score so far."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -149,7 +149,7 @@ class CheckpointManifest(StoredFile):
 
 
 class NewHead(BaseModel):
-    """How the masked-LM head began that the weights of a lineage's beginning had none of."""
+    """How a new masked-LM head was trained, for a lineage whose initial weights had none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -162,9 +162,9 @@ class NewHead(BaseModel):
 
 
 class Heritage(BaseModel):
-    """What a model has of the weights that its lineage began with, besides what training changes.
+    """What a model keeps of its lineage's initial weights, besides what training changes.
 
-    Nothing in the numbers tells a pooler that was imported from one that was drawn at random.
+    It has to be recorded: an imported pooler cannot be told from a random one by its numbers.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -184,14 +184,14 @@ class Heritage(BaseModel):
 
     @property
     def has_pooler(self) -> bool:
-        """Return whether its pooler is more than random numbers."""
+        """Return whether its pooler has trained rather than random weights."""
         return self.pooler_trained or self.pooler_from is not None
 
 
 class TrainingInputs(StoredFile):
-    """``inputs.json`` among a checkpoint's files: what the hashes in its manifest stand for.
+    """``inputs.json`` among a checkpoint's files: the inputs that the manifest's hashes cover.
 
-    It says what changed when a checkpoint is refused, and which architecture its weights need.
+    It shows what changed when a checkpoint is refused, and which architecture its weights need.
     """
 
     kind = "training-inputs"
@@ -214,13 +214,13 @@ class TrainingInputs(StoredFile):
 
     @property
     def pools(self) -> dict[str, dict[str, str]]:
-        """Return the records of every pool, by the name of its field."""
+        """Return the records of every pool, by field name."""
         names = ("records", "replay_records", "extra_records", "extra_replay_records")
         return {name: getattr(self, name) for name in names}
 
 
 class InitialWeights(StoredFile):
-    """``initial_weights.json``: what training began with, weight by weight."""
+    """``initial_weights.json``: the initial weights of a training, variable by variable."""
 
     kind = "initial-weights"
 
@@ -232,7 +232,7 @@ class InitialWeights(StoredFile):
 
 
 class TrainingResult(StoredFile):
-    """``result.json``: training is done, and this checkpoint is what came out of it."""
+    """``result.json``: training is done, with this checkpoint as its result."""
 
     kind = "training-result"
 
@@ -258,9 +258,9 @@ class TrainingResult(StoredFile):
 
 
 class RetrievalScore(BaseModel):
-    """How well a model's embedding of a document's first half finds its second one in a set.
+    """How well a model retrieves a document's second half in a set by the first half's embedding.
 
-    docs/operate/promotion.md says what the halves are and how they are embedded.
+    docs/operate/promotion.md defines the halves and how they are embedded.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -271,7 +271,7 @@ class RetrievalScore(BaseModel):
     )
 
     def recall(self, at: int) -> float | None:
-        """Return the share of documents of that rank or a better one; None: there are none."""
+        """Return the share of documents at the given rank or better; None: there are none."""
         if not self.ranks:
             return None
         return sum(rank <= at for rank in self.ranks) / len(self.ranks)
@@ -285,9 +285,9 @@ class RetrievalScore(BaseModel):
 
 
 class RowScores(BaseModel):
-    """One model on held-out documents, in rows of one length.
+    """Scores of one model on held-out documents, in rows of one length.
 
-    Sums by document, so that any mean can be formed later.
+    They are sums by document, from which any mean can be computed later.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -306,7 +306,7 @@ class RowScores(BaseModel):
 
     @property
     def accuracy(self) -> float:
-        """Return the share of masked tokens whose most likely prediction is right."""
+        """Return the share of masked tokens whose most likely prediction is correct."""
         return sum(self.correct_sums) / sum(self.token_counts)
 
     @property
@@ -316,18 +316,18 @@ class RowScores(BaseModel):
 
     @property
     def mrr(self) -> float:
-        """Return the mean reciprocal rank of the right token over masked tokens."""
+        """Return the mean reciprocal rank of the correct token over masked tokens."""
         return sum(self.reciprocal_rank_sums) / sum(self.token_counts)
 
 
 class ExtraRowScores(RowScores):
-    """The documents of a set in rows of ``masking.extra_max_seq_length``."""
+    """Scores on the documents of a set in rows of ``masking.extra_max_seq_length``."""
 
     max_seq_length: int
 
 
 class DocumentSetScore(RowScores):
-    """One model on one set of held-out documents, in rows of ``masking.max_seq_length``."""
+    """Scores of one model on one set of held-out documents, in ``masking.max_seq_length`` rows."""
 
     set_name: str
     document_ids: list[str] = Field(description="16 hex digits each, in the same order as the sums")
@@ -360,14 +360,14 @@ class DocumentSetScore(RowScores):
 
     @property
     def next_sentence_accuracy(self) -> float | None:
-        """Return the share of rows whose next-sentence prediction is right; None: not scored."""
+        """Return the share of rows whose next-sentence prediction is correct; None: not scored."""
         if self.next_sentence_correct_sums is None or self.row_counts is None:
             return None
         return sum(self.next_sentence_correct_sums) / sum(self.row_counts)
 
 
 class ModelScore(BaseModel):
-    """One model on every set."""
+    """Scores of one model on every set."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -380,7 +380,7 @@ class ModelScore(BaseModel):
 
 
 class EvaluationReport(StoredFile):
-    """``evaluations/<baseline|unigram>.json``: all models on identical masks."""
+    """``evaluations/<baseline|unigram>.json``: scores of all models on identical masks."""
 
     kind = "evaluation"
     has_checksum = True
@@ -404,7 +404,7 @@ class EvaluationReport(StoredFile):
 
 
 class BestScore(BaseModel):
-    """The lowest loss of a lineage on one set of held-out documents, and whose it is."""
+    """The lowest loss of a lineage on one held-out set, and the version that has it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -414,7 +414,7 @@ class BestScore(BaseModel):
 
 
 class BestRetrieval(BaseModel):
-    """The greatest recall@1 of a lineage on one set of held-out documents, and whose it is."""
+    """The highest recall@1 of a lineage on one held-out set, and the version that has it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -424,7 +424,7 @@ class BestRetrieval(BaseModel):
 
 
 class BestProbe(BaseModel):
-    """The best value of a lineage on one labelled task, and whose it is."""
+    """The best value of a lineage on one labeled task, and the version that has it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -440,9 +440,9 @@ class BestProbe(BaseModel):
 
 
 class BestScores(StoredFile):
-    """``best_scores.json`` of a version: of it and its ancestors, the best on each set.
+    """``best_scores.json`` of a version: the best scores of it and its ancestors on each set.
 
-    Carried on from version to version, so that it outlives ancestors that retention removes.
+    Copied from version to version, so that it outlives ancestors that retention removes.
     """
 
     kind = "best-scores"
@@ -456,7 +456,7 @@ class BestScores(StoredFile):
 
 
 class ForgettingScore(BaseModel):
-    """A candidate against the best version of its lineage on one set, in nats per token."""
+    """A candidate compared with the best version of its lineage on one set, in nats per token."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -485,7 +485,7 @@ class RetrievalComparison(BaseModel):
 
 
 class TotalLoss(BaseModel):
-    """A candidate against the best version of its lineage, on retrieval in a set or on a task."""
+    """A candidate compared with its lineage's best version, on retrieval in a set or on a task."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -501,15 +501,15 @@ class TotalLoss(BaseModel):
     max_loss: float | None = Field(description="most that may be lost in all; none: only reported")
 
     def is_too_much(self, fewest: int) -> bool:
-        """Whether more has surely been lost than may be.
+        """Return whether the loss surely exceeds the limit.
 
-        :param fewest: of the documents or examples; of fewer an interval is no evidence.
+        :param fewest: minimum number of documents or examples for the interval to be evidence.
         """
         return self.max_loss is not None and self.count >= fewest and self.high < -self.max_loss
 
 
 class VerdictKind(StrEnum):
-    """What the gate says; these strings are shown, stored and searched for."""
+    """The promotion gate's decision; these strings are shown, stored and searched for."""
 
     PROMOTED = "promoted"
     WORSE = "rejected: worse"
@@ -520,7 +520,7 @@ class VerdictKind(StrEnum):
 
 
 class Verdict(StoredFile):
-    """``verdicts/<baseline|unigram>.json``: the decision with the numbers it rests on."""
+    """``verdicts/<baseline|unigram>.json``: the decision with the numbers it is based on."""
 
     kind = "verdict"
     has_checksum = True
@@ -553,7 +553,7 @@ class Verdict(StoredFile):
 
 
 class ExportCheck(BaseModel):
-    """A written format, loaded again, beside the model it was written from; all in float32."""
+    """A comparison of an exported format, loaded again, with its source model; all in float32."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -567,7 +567,7 @@ class ExportCheck(BaseModel):
 
 
 class ClassifierCheck(BaseModel):
-    """A written format of a fine-tuned model, loaded again, beside the model; all in float32."""
+    """A comparison of an exported fine-tuned model, loaded again, with its source, in float32."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -580,7 +580,7 @@ class ClassifierCheck(BaseModel):
 
 
 class TextCheck(BaseModel):
-    """A written format of a fine-tuned T5, loaded again, beside the model."""
+    """A comparison of an exported fine-tuned T5, loaded again, with its source."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -589,7 +589,7 @@ class TextCheck(BaseModel):
 
 
 class ExportedFormat(BaseModel):
-    """One format that a model was written in."""
+    """One format that a model was exported to."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -640,7 +640,7 @@ class ModelVersion(StoredFile):
 
 
 class EarlierModel(BaseModel):
-    """A version that was in use before, and since when it was."""
+    """A version that was in use before, and since when."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -686,6 +686,6 @@ class ProductionPointer(StoredFile):
 
     @property
     def stays(self) -> list[EarlierModel]:
-        """Return the version in use and those before, the latest first."""
+        """Return the version in use and the earlier ones, the latest first."""
         now = EarlierModel(version_id=self.version_id, since=self.changed, run_id=self.run_id)
         return [now, *self.earlier]

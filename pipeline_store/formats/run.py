@@ -1,4 +1,4 @@
-"""The stored records of one pipeline run: what it is, costs, plans, and how it ended."""
+"""Stored records of one pipeline run: its identity, estimate, plan, approval and outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline_store.formats.base import StoredFile
 
 
 class Answer(StrEnum):
-    """What came of the question; these strings are shown and stored."""
+    """The state of an approval request; these strings are shown and stored."""
 
     WAITING = "waiting"
     APPROVED = "approved"
@@ -22,8 +22,8 @@ class Answer(StrEnum):
 class RunApproval(StoredFile):
     """``approval.json``: a person's answer on one candidate, compared with one baseline.
 
-    Written by the task that asks, when it asks and when it is answered. A candidate that is trained
-    or compared anew needs a new answer.
+    Written by the task that asks, once when it asks and once when it gets an answer. A candidate
+    that is retrained or compared again needs a new answer.
     """
 
     kind = "run-approval"
@@ -45,7 +45,7 @@ class RunApproval(StoredFile):
 
 
 class RunRecord(StoredFile):
-    """``run.json``: what this run is. Written once, by the first task that passes validation."""
+    """``run.json``: the run's identity. Written once, by the first task that passes validation."""
 
     kind = "run-record"
     version = 2
@@ -73,7 +73,7 @@ class RunRecord(StoredFile):
 
 
 class RunRefusal(StoredFile):
-    """``refusal.json``: why a run was refused before anything was spent. It has no ``run.json``."""
+    """``refusal.json``: why a run was refused at no cost. A refused run has no ``run.json``."""
 
     kind = "run-refusal"
 
@@ -87,7 +87,7 @@ class RunRefusal(StoredFile):
 
 
 class RunEstimate(StoredFile):
-    """``estimate.json``: what the run would take, by what is known of its speed. Not a promise."""
+    """``estimate.json``: the run's expected time and cost, from known speeds. Not a guarantee."""
 
     kind = "run-estimate"
 
@@ -104,9 +104,9 @@ class RunEstimate(StoredFile):
 
 
 class PreparedInput(StoredFile):
-    """``prepared/``: what a data job has made for the run, for the tasks that come after it.
+    """``prepared/``: a data job's output for the run, read by the tasks that follow.
 
-    Kept here and not only handed on by Airflow, where people can change what a task hands on.
+    Stored here instead of only in an Airflow XCom, which people can edit.
     """
 
     kind = "prepared-input"
@@ -115,10 +115,10 @@ class PreparedInput(StoredFile):
 
 
 class RunPlan(StoredFile):
-    """``plan.json``: what the run trains on and what it starts from. Decided once, under the lease.
+    """``plan.json``: the run's training data and starting model. Decided once, under the lease.
 
-    Manifests are named by URI. They never change, and a partition whose text has changed has
-    another one.
+    Manifests are named by URI. They never change; a partition whose text has changed gets a new
+    one.
     """
 
     kind = "run-plan"
@@ -157,7 +157,7 @@ class RunPlan(StoredFile):
 class OutcomeKind(StrEnum):
     """How a run ended; these strings are shown, stored and searched for.
 
-    ``completed`` is a fine-tuning run that did all of its trials: it has nothing to promote.
+    ``completed`` is for a fine-tuning run that did all of its trials: it has nothing to promote.
     """
 
     PROMOTED = "promoted"
@@ -169,7 +169,7 @@ class OutcomeKind(StrEnum):
 
 
 class RunOutcome(StoredFile):
-    """``outcome.json``: how the run ended. Removed when a person lets the run go on after all."""
+    """``outcome.json``: how the run ended. Removed when a person resumes the run."""
 
     kind = "run-outcome"
     has_checksum = True

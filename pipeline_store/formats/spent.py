@@ -1,6 +1,6 @@
-"""What an attempt's time was spent on: every second of it has one of these names.
+"""Accounts for an attempt's time: each of its seconds is in exactly one of these categories.
 
-Names are those of ``ml-goodput-measurement`` where it has one for the same thing.
+Categories have the names of ``ml-goodput-measurement`` where it has the same one.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class SpentOn(StrEnum):
-    """What a second went to. Stored, and shown in this order."""
+    """The categories of an attempt's time. Stored, and shown in this order."""
 
     QUEUE = "queue"
     """Waiting for capacity; not billed."""
     ZONE_CHANGE = "zone_change"
-    """Between a zone's refusal and asking in another one; not billed."""
+    """Between a zone's refusal and the request in another one; not billed."""
     TPU_INITIALIZATION = "tpu_initialization"
-    """From the node's creation until a program of ours runs: the service's part, and the boot."""
+    """From the node's creation until our first program runs: provisioning and boot."""
     IMAGE_PULL = "image_pull"
     CODE = "code"
     """The code bundle is fetched and verified, and the agent started."""
     JOB_WAIT = "job_wait"
-    """The agent is up, and the next job is not there yet."""
+    """The agent is up and waits for the next job."""
     PROGRAM_STARTUP = "program_startup"
     """A process starts: imports, devices, graphs, up to its first loop or evaluation."""
     TRAINING_PREP = "training_prep"
@@ -35,40 +35,40 @@ class SpentOn(StrEnum):
     STEP = "step"
     """Steps whose result was kept: this alone is goodput."""
     DATA_LOADING = "data_loading_sync"
-    """Within a loop of steps: the device waits for its batch."""
+    """Within a loop of steps, the device waits for its batch."""
     SAVE = "unproductive_checkpoint_save_time"
-    """Only as long as the steps have to wait for it."""
+    """Only the time for which steps have to wait for a save."""
     EVALUATION = "evaluation"
     PROBE = "probe"
     MEETING = "meeting"
     """Waiting for the other hosts."""
     OTHER = "other"
-    """What a job does between its loops and after them, and has no name of its own."""
+    """Work of a job between and after its loops that no other category covers."""
     LOST_STEPS = "wasted_progress_from_disruption"
     """Steps since the last checkpoint when a process ended or training went back."""
     RECOVERY = "infrastructure_recovery_from_disruption"
-    """Between two starts of a job on one VM; not billed: between a lost TPU and asking anew."""
+    """Between two starts of a job on one VM; not billed: from a lost TPU to the next request."""
     STALL = "stall"
-    """From the last thing that moved in a job that hung to its end."""
+    """From the last progress of a job that hung to its end."""
     SILENCE = "silence"
-    """After the last sign of life of worker 0, until the TPU was given up."""
+    """From the last heartbeat of worker 0 until the TPU was given up."""
     IDLE = "idle_after_work"
     DELETION = "deletion"
-    """From the decision to give the TPU back to its confirmed end."""
+    """From the decision to release the TPU to its confirmed deletion."""
     UNATTRIBUTED = "unattributed"
 
 
 LEAST = 1e-9
-"""Less is what is left of a sum and its parts."""
+"""Smaller amounts of seconds are rounding errors of sums."""
 
 Seconds = dict[SpentOn, float]
-"""Seconds by name; one that is not there is 0."""
+"""Seconds by category; a missing one is 0."""
 
 
 class Unsaved(BaseModel):
-    """What is lost of a process's steps if it ends now, by where training goes on then.
+    """Step time that is lost if a process ends now, by the checkpoint that training resumes from.
 
-    A checkpoint may be committed after the last word of the process that wrote it.
+    A checkpoint may be committed after the last report of the process that wrote it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -87,9 +87,9 @@ class Unsaved(BaseModel):
     last_step: int | None = Field(None, description="of those whose seconds are counted")
 
     def lost(self, resumed: int | None) -> float:
-        """Return the seconds that are lost when training goes on from the checkpoint of a step.
+        """Return the seconds that are lost when training resumes from the checkpoint of a step.
 
-        :param resumed: None: it is not known from which.
+        :param resumed: the step; None: it is not known.
         """
         if resumed is None or self.last_step is None:
             return self.unsaved_seconds
@@ -98,7 +98,7 @@ class Unsaved(BaseModel):
 
 
 class JobTime(Unsaved):
-    """What one process has spent its time on so far; it writes it, its agent adds it up."""
+    """One process's time by category so far; the process writes it, its agent adds it up."""
 
     told: datetime = Field(description="until when the seconds count")
     now: SpentOn = Field(description="what it goes on with from then on")
@@ -106,7 +106,7 @@ class JobTime(Unsaved):
 
 
 def added(parts: Iterable[Mapping[SpentOn, float]]) -> Seconds:
-    """Return the sums by name, in the order of the names; of what was never spent there is none."""
+    """Return the sums by category, in the order of :class:`SpentOn`, without zero sums."""
     sums: Seconds = {}
     for part in parts:
         for name, seconds in part.items():
@@ -115,9 +115,9 @@ def added(parts: Iterable[Mapping[SpentOn, float]]) -> Seconds:
 
 
 def fitted(seconds: Mapping[SpentOn, float], length: float, rest: SpentOn) -> Seconds:
-    """Return seconds that sum up to a length: what is missing is the rest's.
+    """Return seconds that sum up to a given length; any shortfall goes to the category ``rest``.
 
-    More than that there can be where two clocks differ: then all are shorter by the same share.
+    The sum can exceed the length where two clocks differ: then all are scaled down proportionally.
     """
     total = sum(seconds.values())
     if total > length:

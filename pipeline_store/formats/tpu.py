@@ -1,7 +1,7 @@
-"""Stored files around a TPU: reservation, attempts, the mailbox of the on-VM agent, the ledger.
+"""Stored files of a TPU: reservation, attempts, the mailbox of the on-VM agent, the ledger.
 
-A *reservation generation* is one passage through reserve -> delete. Within it every TPU that is
-asked for is an *attempt* with a name, a token and a folder (the mailbox) of its own.
+A *reservation generation* is one cycle of reserve -> delete. Within it every TPU request is an
+*attempt* with a name, a token and a folder (the mailbox) of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipeline_store.formats.spent import Seconds, Unsaved
 
 
 class Installation(StoredFile):
-    """``installation.json``: what tells this store from every other one."""
+    """``installation.json``: the unique id of this store."""
 
     kind = "installation"
 
@@ -24,7 +24,7 @@ class Installation(StoredFile):
 
 
 class StoreIdentity(StoredFile):
-    """``identities/<label>.json``: a label by which a store has asked for TPUs. Created once."""
+    """``identities/<label>.json``: a label under which a store has requested TPUs. Created once."""
 
     kind = "store-identity"
 
@@ -35,7 +35,7 @@ class StoreIdentity(StoredFile):
 
 
 class Reservation(StoredFile):
-    """``reservation.json``: everything a later sweep needs to find what this generation made."""
+    """``reservation.json``: everything a later sweep needs to find this generation's TPUs."""
 
     kind = "reservation"
 
@@ -65,7 +65,7 @@ class Reservation(StoredFile):
 
 
 class Released(StoredFile):
-    """``released.json``: the tombstone. Once it exists nobody creates or starts anything."""
+    """``released.json``: the tombstone. Once it exists, no TPU is created and no job started."""
 
     kind = "released"
 
@@ -76,7 +76,7 @@ class Released(StoredFile):
 
 
 class Attempt(StoredFile):
-    """``attempt.json``: written before the create call, so that a lost reply is still known."""
+    """``attempt.json``: written before the create call, so that a lost reply leaves a record."""
 
     kind = "attempt"
 
@@ -109,11 +109,11 @@ class AttemptEvent(StrEnum):
 class AttemptMark(StoredFile):
     """``marks/<event>.json``: created once, when the event is first noticed.
 
-    ``asked``: a create call is about to be sent; written anew before each, so that its time says
-    until when the call may take effect. ``answered``: the service answered the create call, so it
-    cannot take effect later any more. ``refused``: no TPU came of it (capacity, quota). ``lost``:
-    it was taken away or fell silent. ``cancelled``: a person ended the task that had it in hand, or
-    its time was over. ``gone``: its deletion is confirmed.
+    ``asked``: a create call is about to be sent; rewritten before each, so that its time bounds
+    when the call may take effect. ``answered``: the service answered the create call, so it can no
+    longer take effect later. ``refused``: the request yielded no TPU (capacity, quota). ``lost``:
+    the TPU was preempted or its heartbeats stopped. ``cancelled``: a person ended the task that was
+    working with it, or its time was over. ``gone``: its deletion is confirmed.
     """
 
     kind = "attempt-mark"
@@ -137,10 +137,10 @@ class AttemptMark(StoredFile):
 
 
 class Lease(StoredFile):
-    """``lease.json`` in an attempt's mailbox: somebody who would give the TPU back still looks.
+    """``lease.json`` in an attempt's mailbox: a task that will release the TPU is still alive.
 
-    Renewed by whoever waits for the TPU. The VM looks at *changes* of it, by its own clock: clocks
-    that differ cannot make a lease look old.
+    Renewed by the task that waits for the TPU. The VM watches for *changes* by its own clock, so
+    clock differences cannot make a lease look old.
     """
 
     kind = "lease"
@@ -159,7 +159,7 @@ class LogCursor(StoredFile):
 
 
 class TpuPlace(StoredFile):
-    """``places/<project_id>/<zone>.json``: a TPU of ours may be here, so the reaper looks here."""
+    """``places/<project_id>/<zone>.json``: a zone that may have our TPUs; the reaper checks it."""
 
     kind = "tpu-place"
 
@@ -168,7 +168,7 @@ class TpuPlace(StoredFile):
 
 
 class ZoneCooldown(StoredFile):
-    """``cooldowns/<project_id>/<zone>.<...>.json``: the zone had no TPU of a kind to give."""
+    """``cooldowns/<project_id>/<zone>.<...>.json``: the zone had no capacity for a TPU type."""
 
     kind = "zone-cooldown"
 
@@ -183,7 +183,7 @@ class ZoneCooldown(StoredFile):
 class Holder(StoredFile):
     """``holder.json``: the attempt that may commit checkpoints and results of this run.
 
-    A task that is cancelled takes the attempt away from itself by another token, which no job has.
+    A canceled task revokes its own attempt's right by writing a new token, which no job has.
     """
 
     kind = "holder"
@@ -212,9 +212,9 @@ class JobSpec(StoredFile):
 
 
 class JobSignature(StoredFile):
-    """``signatures/<job_id>.<sha256>.json``: the orchestrator has written a job's file as it is.
+    """``signatures/<job_id>.<sha256>.json``: proof that the orchestrator wrote a job's file.
 
-    Not in the job's own file: an agent of an earlier version refuses what it does not know.
+    Not in the job's own file: an agent of an earlier version refuses unknown fields.
     """
 
     kind = "job-signature"
@@ -225,7 +225,7 @@ class JobSignature(StoredFile):
 
 
 class JobKey(StoredFile):
-    """``job_keys/<run_key>/g<generation>.json``: what the jobs of a reservation are signed with.
+    """``job_keys/<run_key>/g<generation>.json``: the key that signs the jobs of a reservation.
 
     Its TPU VMs get it in their metadata; no VM may read this file (docs/guides/deployment.md).
     """
@@ -238,7 +238,7 @@ class JobKey(StoredFile):
 
 
 class ExitKind(StrEnum):
-    """Why a job ended; decides whether trying again can help."""
+    """Why a job ended; decides whether a retry can help."""
 
     OK = "ok"
     USER_ERROR = "user_error"
@@ -257,7 +257,7 @@ class ExitKind(StrEnum):
 
     @classmethod
     def from_exit_code(cls, code: int) -> ExitKind:
-        """Return the kind for an exit code; a negative one is the signal that ended the process."""
+        """Return the kind for an exit code; a negative code is the signal that ended a process."""
         if code < 0:
             return cls.KILLED
         return next((kind for kind, known in _EXIT_CODES.items() if known == code), cls.FAILED)
@@ -278,28 +278,28 @@ _EXIT_CODES = {
 
 
 class PhaseName(StrEnum):
-    """What a job does at a moment; each has a limit of its own for how long nothing moves."""
+    """The phases of a job; each has its own limit for the time without progress."""
 
     OTHER = "other"
-    """Starting, joining other hosts, planning, ending: all that has no name of its own."""
+    """Starting, joining other hosts, planning, ending: everything without a phase of its own."""
     DATA = "data"
-    """Files of records are copied and verified; each of them moves the count."""
+    """Record files are copied and verified; each file advances the count."""
     RESTORE = "restore"
     FIRST_LOOP = "first_loop"
-    """The first loop of steps after a start or of a new shape: it compiles."""
+    """The first loop of steps after a start or with a new shape, which compiles."""
     LOOP = "loop"
-    """Loops of steps; each moves the count."""
+    """Loops of steps; each advances the count."""
     SAVE = "save"
     EVALUATION = "evaluation"
-    """A model is scored or probed; each batch, or shard that is counted, moves the count."""
+    """A model is scored or probed; each batch, or shard whose tokens are counted, advances it."""
     MEETING = "meeting"
     """Waiting for the other hosts, each of which has limits of its own."""
     LENDING = "lending"
-    """This host's chips are driven by worker 0: nothing moves here, and nothing has to."""
+    """Worker 0 drives this host's chips: no progress is expected here."""
 
 
 class JobPhase(BaseModel):
-    """What a job does just now; the job writes it, the agent judges by it whether the job hangs."""
+    """The current phase of a job; the job writes it, and the agent detects hangs from it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -313,9 +313,9 @@ class JobPhase(BaseModel):
 
 
 class JobLimits(StoredFile):
-    """``limits/<job_id>.json``: for how long a job may stand still, and how often it may hang.
+    """``limits/<job_id>.json``: how long a job may make no progress, and how often it may hang.
 
-    Not in the job's own file: an agent of an earlier version refuses what it does not know.
+    Not in the job's own file: an agent of an earlier version refuses unknown fields.
     """
 
     kind = "job-limits"
@@ -333,7 +333,7 @@ class JobLimits(StoredFile):
 
 
 class HangReport(StoredFile):
-    """``hangs/<job_id>/<number>.<worker>.json``: where a job that hangs is, on one host."""
+    """``hangs/<job_id>/<number>.<worker>.json``: where in its code a job hangs, on one host."""
 
     kind = "hang-report"
 
@@ -353,7 +353,7 @@ class HangReport(StoredFile):
 
 
 class AgentHello(StoredFile):
-    """``workers/<w>/agent.json``: the agent of one worker is up and verified its code."""
+    """``workers/<w>/agent.json``: the agent of one worker is up and has verified its code."""
 
     kind = "agent-hello"
 
@@ -373,7 +373,7 @@ class AgentHello(StoredFile):
 
 
 class Progress(BaseModel):
-    """How far a job is; the trainer writes it, the agent puts it into the heartbeat."""
+    """A job's progress; the trainer writes it, the agent puts it into the heartbeat."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -394,10 +394,10 @@ class Progress(BaseModel):
 
 
 class JobUsage(Unsaved):
-    """What one job made of a worker's time, over all starts of its process on this VM.
+    """One job's use of a worker's time, over all starts of its process on this VM.
 
-    What is unsaved is lost if nothing more is heard of the job; of one that has ended it is counted
-    as lost already, and 0 here.
+    Unsaved steps are lost if nothing more is heard of the job; for a job that has ended they are
+    already counted as lost, and 0 here.
     """
 
     job_id: str
@@ -452,7 +452,7 @@ class JobStatus(StoredFile):
 
 
 class LedgerEntry(BaseModel):
-    """One attempt's bill."""
+    """The bill of one attempt."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -489,7 +489,7 @@ class LedgerEntry(BaseModel):
 
 
 class Ledger(StoredFile):
-    """``ledger.json``: what a reservation generation used. Written when all of it is gone."""
+    """``ledger.json``: usage of a reservation generation. Written when all its TPUs are gone."""
 
     kind = "ledger"
 
@@ -506,16 +506,16 @@ class Ledger(StoredFile):
 
 
 class AttemptBill(Ledger):
-    """``bill.json`` in an attempt's mailbox: its part of the ledger, with all that is asked of it.
+    """``bill.json`` in an attempt's mailbox: its part of the ledger, in the ledger's format.
 
-    Written when the attempt ends, by the reaper too if it has to; the ledger has the last word.
+    Written when the attempt ends, if need be by the reaper; the ledger takes precedence.
     """
 
     kind = "attempt-bill"
 
 
 class StandingTpu(BaseModel):
-    """A TPU whose lease has lapsed, and where worker 0's job was when a pass saw it so first."""
+    """A TPU with an expired lease, and the position of worker 0's job when a pass first saw it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -529,7 +529,7 @@ class StandingTpu(BaseModel):
 
 
 class ReaperPass(StoredFile):
-    """``reaper/<owner>/<project_id>.json``: the reaper's own sign of life, written by each pass."""
+    """``reaper/<owner>/<project_id>.json``: the reaper's own heartbeat, written by each pass."""
 
     kind = "reaper-pass"
 

@@ -1,1 +1,1 @@
-"""What of Google Cloud can be checked before anything is spent, a small function for each check."""
+"""Checks of Google Cloud that are made before anything is spent, one small function each."""

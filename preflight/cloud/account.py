@@ -1,4 +1,4 @@
-"""Checks the account: who it is, its clock, its rights, and the APIs of its project."""
+"""Checks the account: its identity, clock and permissions, and the APIs of its project."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def services_finding(site: Site) -> Finding:
     }
     missing = [service for service in needed if service not in enabled]
     if missing:
-        # Objects may be reached without it; the checks of the store ask Cloud Storage itself.
+        # Objects may be reachable without it; the checks of the store ask Cloud Storage itself.
         tell = warning if missing == [_STORAGE] else failed
         return tell(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not enabled in "
@@ -63,7 +63,7 @@ _DATAFLOW = (
 
 
 def rights_finding(site: Site) -> Finding:
-    """Check that the account may rent TPUs and give them back, and start Dataflow's jobs."""
+    """Check that the account may rent and delete TPUs, and start Dataflow jobs."""
     roles = wanted_roles(site)
     wanted = [permission for permissions in roles.values() for permission in permissions]
     resource = f"v3/projects/{site.project_id}"
@@ -83,7 +83,7 @@ def rights_finding(site: Site) -> Finding:
 
 
 def wanted_roles(site: Site) -> dict[str, Sequence[str]]:
-    """Return the roles that an account needs, with the permissions of them that are used."""
+    """Return the roles that an account needs, with the permissions that are used from each."""
     tpu = connecting.facts()
     roles = {tpu.role: tpu.permissions}
     if site.uses_dataflow:
@@ -93,11 +93,11 @@ def wanted_roles(site: Site) -> dict[str, Sequence[str]]:
 
 SKEW_WARNED_OF = timedelta(seconds=10)
 SKEW_REFUSED = timedelta(seconds=60)
-"""Tokens are refused when the clock is minutes off; expiries of TPUs are wrong by all of it."""
+"""Tokens are refused when the clock is minutes off; expiries of TPUs are off by the whole skew."""
 
 
 def credentials_finding(site: Site) -> Finding:
-    """Check that there are credentials, and that a token is given for them."""
+    """Check that there are credentials, and that they yield a token."""
     try:
         credentials = site.apis.credentials
     except GoogleAuthError as error:
@@ -118,7 +118,7 @@ def credentials_finding(site: Site) -> Finding:
 
 
 def clock_finding(site: Site) -> Finding:
-    """Check that this machine's clock is Google's."""
+    """Check that this machine's clock agrees with Google's."""
     skew = site.apis.clock_skew()
     seconds = skew.total_seconds()
     found = f"this machine is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} Google"

@@ -1,7 +1,7 @@
-"""Asks a running Airflow, here or elsewhere, by its REST API, and checks its connections.
+"""Reads version and connections of a running Airflow through its REST API, and checks them.
 
-Its version it tells everybody. For its connections it wants a token, from the environment variable
-that ``airflowctl`` reads too: ``AIRFLOW_CLI_TOKEN``.
+The version is public. Reading connections takes a token, from the environment variable that
+``airflowctl`` also reads: ``AIRFLOW_CLI_TOKEN``.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ TOKEN = "AIRFLOW_CLI_TOKEN"  # noqa: S105 - the name of a variable
 _TIMEOUT_SECONDS = 20
 
 Lookup = Callable[[str], bool | None]
-"""Tells whether Airflow has a connection of this id; None when nobody can tell."""
+"""Returns whether Airflow has a connection with this id; None if it is unknown."""
 
 
 class AirflowUnavailableError(RuntimeError):
-    """Airflow's REST API does not answer, or refuses."""
+    """Airflow's REST API does not answer or refuses the request."""
 
 
 def airflow_version(url: str | None) -> str | None:
-    """Return the version of the Airflow at an address, or of the one that is installed here.
+    """Return the version of the Airflow at a URL, or of the one that is installed here.
 
     :param url: such as ``https://airflow.example.com``; None: the installed one.
-    :raises AirflowUnavailableError: it does not tell.
+    :raises AirflowUnavailableError: the version cannot be read.
     """
     if url is None:
         return installed_airflow()
@@ -42,11 +42,11 @@ def airflow_version(url: str | None) -> str | None:
 
 
 def connection_lookup(url: str | None, environment: Mapping[str, str] = os.environ) -> Lookup:
-    """Return what tells which connections there are: the environment, else Airflow's REST API.
+    """Return a lookup of connections in the environment, then in Airflow's REST API.
 
-    What is in a secrets backend Airflow's workers find, and this does not.
+    Connections in a secrets backend, which Airflow's workers find, are not found here.
 
-    :param url: of Airflow; None: only the environment is looked at.
+    :param url: URL of Airflow; None: only the environment is searched.
     """
 
     def has(conn_id: str) -> bool | None:
@@ -76,7 +76,7 @@ _HOW_TO_ASK = f"name Airflow by --airflow-url, with a token in {TOKEN}"
 
 
 def cloud_connection_finding(settings: Settings, lookup: Lookup) -> Finding:
-    """Check the connection to Google Cloud."""
+    """Check that Airflow has the connection to Google Cloud."""
     conn_id = settings.gcp_conn_id
     has = lookup(conn_id)
     if has is None:
@@ -91,7 +91,7 @@ def cloud_connection_finding(settings: Settings, lookup: Lookup) -> Finding:
 
 
 def alerts_finding(settings: Settings, lookup: Lookup) -> Finding:
-    """Check the connections that alerts go to. Whether they deliver, only a delivery tells."""
+    """Check that the connections for alerts exist; whether they deliver, only a delivery shows."""
     names = settings.alert_conn_ids
     if not names:
         return warning(

@@ -1,6 +1,6 @@
-"""Asks Google Cloud's REST APIs, with the credentials of whoever will run the pipeline.
+"""Calls Google Cloud's REST APIs, with the credentials of the account that will run the pipeline.
 
-An endpoint is replaced by the environment variable that gcloud reads too, such as
+Endpoints can be overridden by the environment variables that gcloud also reads, such as
 ``CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE``.
 """
 
@@ -23,7 +23,7 @@ from urllib3.util import Retry
 
 SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 TIMEOUT_SECONDS = (5, 20)
-"""For a connection, and for an answer."""
+"""Timeouts of connecting and of reading."""
 
 _ENDPOINTS = {
     "artifactregistry": "https://artifactregistry.googleapis.com/",
@@ -52,12 +52,12 @@ class ApiError(RuntimeError):
 
     @property
     def is_forbidden(self) -> bool:
-        """Return whether the account may not ask this."""
+        """Return whether the account may not make this request."""
         return self.status in (401, 403)
 
     @property
     def is_absent(self) -> bool:
-        """Return whether there is no such thing."""
+        """Return whether the resource does not exist."""
         return self.status == 404
 
 
@@ -67,9 +67,9 @@ class ApiUnavailableError(RuntimeError):
 
 @dataclass(frozen=True)
 class GoogleApis:
-    """The APIs, asked for one project.
+    """Google Cloud's APIs for one project.
 
-    :param find_credentials: returns them; raises ``GoogleAuthError`` when there are none.
+    :param find_credentials: returns credentials; raises ``GoogleAuthError`` if there are none.
     """
 
     project_id: str
@@ -79,7 +79,7 @@ class GoogleApis:
     def credentials(self) -> Credentials:
         """Return credentials that have a token.
 
-        :raises GoogleAuthError: there are none, or nobody gives a token for them.
+        :raises GoogleAuthError: there are none, or they yield no token.
         """
         if isinstance(self._credentials, GoogleAuthError):
             raise self._credentials
@@ -87,7 +87,7 @@ class GoogleApis:
 
     @functools.cached_property
     def _credentials(self) -> Credentials | GoogleAuthError:
-        # That there are none is remembered too: looking for them on a network takes seconds.
+        # A failure is cached too: searching for credentials on the network takes seconds.
         try:
             found = self.find_credentials()
             if not found.valid:
@@ -98,30 +98,30 @@ class GoogleApis:
 
     @property
     def member(self) -> str:
-        """Return the account as IAM's bindings name it; ``serviceAccount:ACCOUNT`` if unknown."""
+        """Return the account as IAM bindings name it; ``serviceAccount:ACCOUNT`` if unknown."""
         return f"serviceAccount:{self.account or 'ACCOUNT'}"
 
     @property
     def account(self) -> str | None:
-        """Return the address of the service account; None of a person's own login."""
+        """Return the address of the service account; None for a person's own login."""
         return getattr(self.credentials, "service_account_email", None)
 
     def get(
         self, service: str, path: str, params: Mapping[str, str | list[str]] | None = None
     ) -> dict[str, Any]:
-        """Return what an API answers.
+        """Return an API's response.
 
         :param service: name of the API, without ``.googleapis.com``.
-        :param path: below the API's root, such as ``v1/projects/P/services:batchGet``.
-        :raises ApiError: it refuses.
-        :raises ApiUnavailableError: it does not answer.
+        :param path: path below the API's root, such as ``v1/projects/P/services:batchGet``.
+        :raises ApiError: the API refuses the request.
+        :raises ApiUnavailableError: the API does not answer.
         """
         return self._call("GET", service, path, params=params)
 
     def held_permissions(self, service: str, resource: str, wanted: list[str]) -> set[str]:
-        """Return which of the permissions the account has on a resource.
+        """Return the wanted permissions that the account has on a resource.
 
-        :param resource: path that ``:testIamPermissions`` is put behind.
+        :param resource: path to which ``:testIamPermissions`` is appended.
         :raises ApiError: as in :meth:`get`.
         :raises ApiUnavailableError: as in :meth:`get`.
         """
@@ -130,11 +130,11 @@ class GoogleApis:
         return set(answer.get("permissions", []))
 
     def clock_skew(self) -> timedelta:
-        """Return by how much this machine's clock is ahead of Google's; to a second or so.
+        """Return how far this machine's clock is ahead of Google's, to about a second.
 
-        It is asked without credentials, as a wrong clock spoils these.
+        The request has no credentials, as a wrong clock invalidates these.
 
-        :raises ApiUnavailableError: nothing answers, or what does tells no time.
+        :raises ApiUnavailableError: there is no answer, or it has no date.
         """
         url = _endpoint("serviceusage")
         try:
@@ -151,7 +151,7 @@ class GoogleApis:
             total=2,
             backoff_factor=0.5,
             status_forcelist=_SERVER_ERRORS,
-            allowed_methods=("GET", "POST"),  # each of them only asks
+            allowed_methods=("GET", "POST"),  # both only read here
             raise_on_status=False,
         )
         for scheme in ("https://", "http://"):

@@ -1,6 +1,6 @@
-"""All checks of an installation in the cloud, and how they are made.
+"""Lists and runs all checks of an installation in the cloud.
 
-The validate task of a run makes the same ones, as far as its own credentials can.
+The validate task of a run makes the same checks, as far as its own credentials allow.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Installation:
-    """What runs the pipeline, apart from the cloud."""
+    """The settings and lookups of an installation, apart from the cloud."""
 
     config: PipelineConfig
     settings: Settings
@@ -56,7 +56,7 @@ class Installation:
 class Check(Generic[_LookedAt]):
     """One check: its name in tables, what it looks for, and the function that makes it.
 
-    ``find`` returns None when the configuration needs no such check.
+    ``find`` returns None if the configuration does not need the check.
     """
 
     name: str
@@ -70,7 +70,7 @@ AIRFLOW_CHECK: Check[str | None] = Check(
     "cannot give",
     lambda url: airflow_finding(airflow_version(url)),
 )
-"""Of the Airflow at an address, or of the one that is installed here."""
+"""Check of the Airflow at a URL, or of the one that is installed here."""
 
 INSTALLATION_CHECKS: tuple[Check[Installation], ...] = (
     Check("Python", "its version is that of the locked requirements", lambda _: python_finding()),
@@ -90,7 +90,7 @@ INSTALLATION_CHECKS: tuple[Check[Installation], ...] = (
         lambda at: price_finding(at.config, at.today),
     ),
 )
-"""What only the command checks."""
+"""Checks that only the command makes."""
 
 ACCOUNT_CHECKS: tuple[Check[Site], ...] = (
     Check("clock", "this machine's clock agrees with Google's", account.clock_finding),
@@ -144,7 +144,7 @@ ACCOUNT_CHECKS: tuple[Check[Site], ...] = (
         lambda site: shared_finding(site.store),
     ),
 )
-"""What the command and the validate task check where there are credentials."""
+"""Checks that the command and the validate task make if there are credentials."""
 
 STORE_CHECKS: tuple[Check[Site], ...] = (
     Check(
@@ -187,7 +187,7 @@ STORE_CHECKS: tuple[Check[Site], ...] = (
         lambda site: temporary_place_finding(site.config, site.location),
     ),
 )
-"""What the command checks of the store; the validate task by :func:`preflight.run.checks.check`."""
+"""Checks of the store by the command; the validate task uses :func:`preflight.run.checks.check`."""
 
 TPU_CHECKS: tuple[Check[Site], ...] = (
     Check(
@@ -206,11 +206,11 @@ TPU_CHECKS: tuple[Check[Site], ...] = (
         lambda site: tpu_service.image_finding(site.config, site.offer),
     ),
 )
-"""What the command and the validate task ask the TPU service, which may be an emulator."""
+"""Checks of the TPU service, or an emulator, by the command and the validate task."""
 
 
 def make(checks: Iterable[Check[_LookedAt]], looked_at: _LookedAt) -> Iterator[Row]:
-    """Make checks, one after the other, and yield a row for each that the configuration needs."""
+    """Yield a row for each check that the configuration needs, making one after the other."""
     for check in checks:
         finding = _find(check, looked_at)
         if finding is not None:
@@ -225,7 +225,7 @@ def _find(check: Check[_LookedAt], looked_at: _LookedAt) -> Finding | None:
     except (ApiUnavailableError, AirflowUnavailableError) as error:
         return not_checked(f"{error}.")
     except GoogleAuthError as error:
-        # The check of the credentials says why.
+        # The check of the credentials reports why.
         return not_checked(f"there are no usable credentials: {error}.")
     except Exception as error:  # a check that cannot be made is a reason not to spend
         logger.exception("The check of %s failed", check.name)
@@ -233,7 +233,7 @@ def _find(check: Check[_LookedAt], looked_at: _LookedAt) -> Finding | None:
 
 
 def _refused(error: ApiError) -> Finding:
-    """Return what it means that an API refused to tell."""
+    """Return the finding for an API that refused a request."""
     if error.is_disabled:
         return not_checked(f"{error}.", f"gcloud services enable {error.service}.googleapis.com")
     if error.is_forbidden:
@@ -250,4 +250,4 @@ _MAY_ASK = {
     "iam": "give it roles/iam.serviceAccountUser on the account",
     "serviceusage": "give it roles/serviceusage.serviceUsageViewer in the project",
 }
-"""Roles with which these questions may be asked; a run needs none but that of ``iam``."""
+"""Roles that allow these requests; a run needs only that of ``iam``."""

@@ -31,7 +31,7 @@ from tpu_lifecycle.service.backend import TpuBackend
 
 
 def check_cloud(config: PipelineConfig, options: argparse.Namespace) -> int:
-    """Make all checks and print what they found; return 1 when one failed, else 0."""
+    """Make all checks and print their findings; return 1 if one failed, else 0."""
     installation = Installation(
         config=config,
         settings=load_settings(),

@@ -1,7 +1,7 @@
-"""Checks the container images of Dataflow's workers and of TPU VMs: they are in their registry.
+"""Checks that the container images of Dataflow's workers and of TPU VMs are in their registries.
 
-Artifact Registry is asked by its own API, with the account's credentials; any other registry by the
-Docker Registry HTTP API, without any.
+Artifact Registry is queried by its own API with the account's credentials; other registries by the
+Docker Registry HTTP API without credentials.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MANIFESTS = (
 
 @dataclass(frozen=True)
 class Image:
-    """An image's name in parts."""
+    """The parts of an image's name."""
 
     host: str
     path: str
@@ -41,7 +41,7 @@ class Image:
 
     @property
     def name(self) -> str:
-        """Return it without its digest."""
+        """Return the name without the digest."""
         return f"{self.host}/{self.path}"
 
     @property
@@ -56,7 +56,7 @@ class Image:
 
 
 def parse_image(reference: str) -> Image | None:
-    """Return the parts of an image's name; None when it is none."""
+    """Return the parts of an image's name; None if it is not a valid one."""
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         return None
@@ -75,7 +75,7 @@ def is_of_project(reference: str | None, project_id: str) -> bool:
 
 
 def data_image_finding(site: Site) -> Finding | None:
-    """Check ``beam.sdk_container_image``; None when no job runs on Dataflow."""
+    """Check ``beam.sdk_container_image``; None if no job runs on Dataflow."""
     reference = site.config.beam.sdk_container_image
     if not site.uses_dataflow or reference is None:
         return None
@@ -85,7 +85,7 @@ def data_image_finding(site: Site) -> Finding | None:
 def trainer_image_finding(site: Site) -> Finding:
     """Check ``tpu.container_image``: no bare TPU VM can train without one.
 
-    A runtime version that is not Google's may have been equipped with all that agent and trainer
+    A runtime version that is not Google's may already contain everything that agent and trainer
     need.
     """
     tpu = site.config.tpu
@@ -113,9 +113,9 @@ def trainer_image_finding(site: Site) -> Finding:
 
 
 def _finding(site: Site, reference: str, build: str) -> Finding:
-    """Check that an image is in its registry, and that this is near the TPUs.
+    """Check that an image is in its registry, and that the registry is near the TPUs.
 
-    :param build: arguments of ``docker build`` that make such an image.
+    :param build: arguments of ``docker build`` that build such an image.
     """
     image = parse_image(reference)
     if image is None:
@@ -143,7 +143,7 @@ def _finding(site: Site, reference: str, build: str) -> Finding:
 
 
 def _is_near(image: Image, region: str) -> bool:
-    """Return whether an image is pulled within a region, as far as its name tells."""
+    """Return whether an image is pulled from within a region, as far as its name shows."""
     if not image.is_artifact:
         return True
     area = region.partition("-")[0] if image.location in _MULTI_REGIONS else region
@@ -168,11 +168,11 @@ def _is_in_artifact_registry(site: Site, image: Image) -> bool:
 
 
 def _is_public(image: Image) -> bool | None:
-    """Return whether an image is in any other registry; None when it is not shown to everybody.
+    """Return whether an image is in another registry; None if that requires a login.
 
     Source: https://distribution.github.io/distribution/spec/api/
     """
-    # As Docker does: a registry on this machine speaks plain HTTP.
+    # As in Docker, a registry on this machine uses plain HTTP.
     is_local = image.host.partition(":")[0] in ("localhost", "127.0.0.1")
     scheme = "http" if is_local else "https"
     url = f"{scheme}://{image.host}/v2/{image.path}/manifests/{image.digest}"
@@ -197,7 +197,7 @@ def _is_public(image: Image) -> bool | None:
 
 
 def _anonymous_token(challenge: str, scheme: str) -> str:
-    """Return a token that the registry gives to everybody; empty when it gives none."""
+    """Return the registry's anonymous token; empty if it issues none."""
     kind, _, rest = challenge.partition(" ")
     values: Mapping[str, str] = dict(re.findall(r'(\w+)="([^"]*)"', rest))
     realm = values.get("realm", "")

@@ -1,4 +1,4 @@
-"""Checks the networks, or the project's default one, of TPU VMs and of Dataflow's workers.
+"""Checks the networks of TPU VMs and Dataflow's workers: those configured, or the default one.
 
 Without public addresses they reach the store only through Private Google Access.
 Source: https://cloud.google.com/compute/docs/reference/rest/v1/subnetworks
@@ -14,7 +14,7 @@ from preflight.cloud.site import Site
 from preflight.findings import Finding, failed, ok, warning
 
 DEFAULT = "default"
-"""Network, and subnetwork, that both services use when none is named."""
+"""Network and subnetwork that both services use if none is named."""
 
 _FULL_NAME = re.compile(
     r"(?:.*/)?projects/(?P<project>[^/]+)/(?:global/networks|regions/[^/]+/subnetworks)/(?P<id>[^/]+)"
@@ -32,7 +32,7 @@ def tpu_network_finding(site: Site) -> Finding:
                 f"there is no network {name} in {project}.",
                 f"gcloud compute networks list --project={project}, and set tpu.network",
             )
-    # A network that makes its subnetworks by itself gives them its own name.
+    # A network in auto mode gives its subnetworks its own name.
     subnetwork = tpu.subnetwork or (tpu.network or DEFAULT)
     findings = [
         _subnetwork_finding(
@@ -42,13 +42,13 @@ def tpu_network_finding(site: Site) -> Finding:
     ]
     worst = next((finding for finding in findings if finding.fix), findings[0])
     if worst.fix and tpu.network is not None and tpu.subnetwork is None:
-        # Which subnetwork of a named network the service takes then is not documented.
+        # It is not documented which subnetwork of a named network the service then uses.
         return warning(worst.found, worst.fix)
     return worst
 
 
 def dataflow_network_finding(site: Site) -> Finding | None:
-    """Check the subnetwork of Dataflow's workers; None when there are none."""
+    """Check the subnetwork of Dataflow's workers; None if there are none."""
     beam = site.config.beam
     if not site.uses_dataflow or beam.region is None:
         return None
@@ -80,7 +80,7 @@ def _subnetwork_finding(
 
 
 def _resolved(site: Site, named: str) -> tuple[str, str]:
-    """Return project and name of a network or subnetwork that is given by name or full name."""
+    """Return project and name of a network or subnetwork given by short or full name."""
     match = _FULL_NAME.fullmatch(named)
     if match:
         return match["project"], match["id"]

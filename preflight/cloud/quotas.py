@@ -1,11 +1,12 @@
-"""Reads the project's quota of TPU chips, as far as it can be told.
+"""Reads the project's quota of TPU chips, as far as it can be determined.
 
-Which metric a request draws on is documented nowhere. That names such as
-``tpu-v5s-litepod-serving-preemptible`` tell generation and tier is reported by users of the Cloud
-TPU API; small v5e slices are said to draw on ``serving`` ones. How much of a limit is
-in use is not told here. So this warns, and never refuses.
+Which metric a request draws on is not documented. Users of the Cloud TPU API report that names such
+as ``tpu-v5s-litepod-serving-preemptible`` contain generation and tier, and that small v5e slices
+draw on ``serving`` ones. The API does not return how much of a limit is in use. So this check
+warns, and never refuses.
 
-Source: https://cloud.google.com/service-usage/docs/reference/rest/v1beta1/services.consumerQuotaMetrics
+Source:
+https://cloud.google.com/service-usage/docs/reference/rest/v1beta1/services.consumerQuotaMetrics
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SPOT = "preemptible"
 
 
 def quota_finding(site: Site) -> Finding:
-    """Compare the limits of each zone with what the run asks for."""
+    """Compare the limits of each zone with the chips that the run requests."""
     tpu = site.config.tpu
     if tpu.provisioning_model == "reserved":
         return not_checked("what is reserved is no matter of these limits")
@@ -71,11 +72,11 @@ def _metrics(site: Site, api: str, name: str, is_spot: bool) -> Iterator[dict[st
 
 
 def _limit(metric: dict[str, Any], zone: str) -> float:
-    """Return what a metric allows in a zone: the least of its limits, by zone and by region."""
+    """Return a metric's limit in a zone: the lowest of its limits by zone and by region."""
     places = {"zone": zone, "region": region_of(zone)}
     limits: list[float] = []
     for limit in metric.get("consumerQuotaLimits", []):
-        # Ordered from the least specific to the most specific: the last that fits holds.
+        # Ordered from least to most specific: the last matching bucket applies.
         fitting = [
             bucket
             for bucket in limit.get("quotaBuckets", [])

@@ -1,4 +1,4 @@
-"""Findings for people, for programs, and for the documentation."""
+"""Formats findings for people, for programs, and for the documentation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from preflight.findings import Row, Status
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return a row for each check, its fix below it, and a line that sums them up."""
+    """Return a table with a row for each check, its fix below it, and a summary line."""
     width = max(len(row.name) for row in rows)
     lines = []
     for row in rows:
         found, status = " ".join(row.finding.found.split()), row.finding.status
-        # So that the eye, and grep, find it.
+        # Uppercase, to be found at a glance and by grep.
         mark = status.upper() if status is Status.FAILED else status
         lines.append(f"{mark:<11}  {row.name:<{width}}  {found}")
         if row.finding.fix:
@@ -35,7 +35,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def as_json(project_id: str, rows: Iterable[Row]) -> str:
-    """Return the same for programs: ``project`` and a list ``checks``."""
+    """Return the findings as JSON: ``project`` and a list ``checks``."""
     checks = [
         {
             "check": row.name,

@@ -1,6 +1,6 @@
-"""Checks the accounts, or the default one, that TPU VMs and Dataflow's workers run as.
+"""Checks the service accounts that TPU VMs and Dataflow's workers run as.
 
-What these accounts themselves may do nobody but their owner can ask.
+Their own permissions cannot be checked: only these accounts themselves can query them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def tpu_account_finding(site: Site) -> Finding:
 
 
 def dataflow_account_finding(site: Site) -> Finding | None:
-    """Check the account of Dataflow's workers; None when there are none."""
+    """Check the account of Dataflow's workers; None if there are none."""
     if not site.uses_dataflow:
         return None
     beam = site.config.beam
@@ -26,7 +26,7 @@ def dataflow_account_finding(site: Site) -> Finding | None:
 
 
 def _finding(site: Site, setting: str, named: str | None) -> Finding:
-    """Check that an account is there and enabled, and that the caller may have machines run as it.
+    """Check that an account exists and is enabled, and that the caller may let machines run as it.
 
     Source: https://cloud.google.com/iam/docs/reference/rest/v1/projects.serviceAccounts
     """
@@ -37,7 +37,7 @@ def _finding(site: Site, setting: str, named: str | None) -> Finding:
             f"gcloud iam service-accounts create NAME --project={site.project_id}, and set "
             f"{setting}",
         )
-    # The dash stands for the project that the account is of.
+    # The dash stands for the account's own project.
     resource = f"v1/projects/-/serviceAccounts/{email}"
     try:
         account = site.apis.get("iam", resource)

@@ -1,4 +1,4 @@
-"""The input of all checks: a configuration, and the project and services that are to run it."""
+"""The input of all cloud checks: a configuration, and the project and services to run it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Site:
     """One configuration in one project.
 
     :param find_backend: returns the TPU service; raises ``GoogleAuthError`` without credentials.
-    :param location: tells where a URI's storage is; None when nobody knows.
+    :param location: returns the location of a URI's storage; None if it is unknown.
     """
 
     config: PipelineConfig
@@ -46,5 +46,5 @@ class Site:
 
     @functools.cached_property
     def offer(self) -> Offer:
-        """Return what the TPU service offers; asked once for all checks."""
+        """Return what the TPU service offers; queried once for all checks."""
         return read_offer(self.config, self.find_backend())

@@ -1,7 +1,7 @@
-"""Asks the TPU service whether it can serve a run's requests at all.
+"""Checks with the TPU service whether it can serve a run's requests at all.
 
-What it cannot tell, nobody can check: the API has no call that reads the capacity of a zone. That
-is met by the create task.
+Capacity cannot be checked: the API has no call that reads the capacity of a zone. The create task
+deals with a lack of it.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ _NAMED = 5
 
 @dataclass
 class Offer:
-    """What the service tells of the zones in ``tpu.zones``."""
+    """The TPU service's answers about the zones in ``tpu.zones``."""
 
     facts: ServiceFacts
-    """What is so of the service at all times."""
+    """Constant facts about the service."""
     known: list[str] = field(default_factory=list)
-    """All zones of the project; none when the account may not ask, as no run needs to."""
+    """All zones of the project; empty if the account may not list them, which no run needs."""
     refused: dict[str, TpuError] = field(default_factory=dict)
-    """Zones in which the account may not look at TPUs."""
+    """Zones in which the account may not list TPUs."""
     types: dict[str, list[str]] = field(default_factory=dict)
-    """Accelerator types by zone; empty where the account may not ask, as no run needs to."""
+    """Accelerator types by zone; empty where the account may not list them; no run needs that."""
     images: dict[str, list[str]] = field(default_factory=dict)
     """Runtime versions by zone; as above."""
     untold: list[str] = field(default_factory=list)
-    """What the account may not ask, with the service's words."""
+    """Requests that the account may not make, with the service's messages."""
     away: TpuError | None = None
     """Why the service did not answer, so that types and images are not known."""
 
 
 def tpu_rows(config: PipelineConfig, offer: Offer) -> list[Row]:
-    """Return what the checks of the TPU service find.
+    """Return the findings of the checks of the TPU service.
 
-    A service that does not answer is no reason to refuse, because the create task waits for it with
-    a patience of its own.
+    A service that does not answer is no reason to refuse, because the create task has its own
+    retries and timeout for that.
     """
     return [
         Row("tpu.zones", zones_finding(config, offer)),
@@ -58,7 +58,7 @@ def tpu_rows(config: PipelineConfig, offer: Offer) -> list[Row]:
 
 
 def read_offer(config: PipelineConfig, backend: TpuBackend) -> Offer:
-    """Ask the service for its zones, and for what those of the configuration offer."""
+    """Query the service's zones, and the types and images in the configured ones."""
     offer = Offer(connecting.facts())
     try:
         offer.known = _ask(offer, "the names in tpu.zones", backend.zones)
@@ -74,7 +74,7 @@ def read_offer(config: PipelineConfig, backend: TpuBackend) -> Offer:
 
 
 def zones_finding(config: PipelineConfig, offer: Offer) -> Finding:
-    """Check that each zone is there, and that the run's teardown could look into it."""
+    """Check that each zone exists, and that the run's teardown could list its TPUs."""
     lines, fix = [], ""
     for zone in config.tpu.zones:
         if offer.known and zone not in offer.known:
@@ -102,12 +102,12 @@ def type_finding(config: PipelineConfig, offer: Offer) -> Finding:
 
 
 def image_finding(config: PipelineConfig, offer: Offer) -> Finding:
-    """Check that some zone offers the software image, and that it is one for these chips."""
+    """Check that some zone offers the software image, and that it is for these chips."""
     tpu = config.tpu
     family = tpu.accelerator_type.rpartition("-")[0]
     families = offer.facts.image_families
     wanted = families.get(tpu.runtime_version, family)
-    # Of a type that nobody knows, the type is what is wrong.
+    # For an unknown accelerator type, the type itself is the problem.
     if family in PEAK_FLOPS_PER_CHIP and wanted != family:
         right = next((image for image, chip in families.items() if chip == family), None)
         return failed(
@@ -143,7 +143,7 @@ def _ask(offer: Offer, what: str, ask: Callable[..., list[str]], *arguments: str
 def _offered(
     setting: str, wanted: str, offer: Offer, offers: dict[str, list[str]], command: str
 ) -> Finding:
-    """Compare what is wanted with what zones offer; it is enough that one of them has it."""
+    """Compare a wanted name with what the zones offer; one zone that has it suffices."""
     if offer.away is not None:
         return _away(offer.away)
     told = {zone: names for zone, names in offers.items() if names}
@@ -164,6 +164,6 @@ def _away(error: TpuError) -> Finding:
 
 
 def _instead(wanted: str, names: list[str]) -> str:
-    """Return, as the end of a sentence, which of the names are most like the wanted one."""
+    """Return the end of a sentence with the names most similar to the wanted one."""
     close = difflib.get_close_matches(wanted, names, _NAMED, 0.5) or names[:_NAMED]
     return f"; there is {', '.join(close)}" if close else ""

@@ -1,4 +1,4 @@
-"""Checks the versions of Python and Airflow, and names what an older Airflow cannot promise."""
+"""Checks the versions of Python and Airflow, and names guarantees that an older Airflow lacks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from packaging.version import InvalidVersion, Version
 from preflight.findings import Finding, failed, not_checked, ok
 
 PYTHON = (3, 11)
-"""TensorFlow's, Beam's and Airflow's locked versions are those for it."""
+"""The version for which TensorFlow's, Beam's and Airflow's versions are locked."""
 
 
 class Guarantee(NamedTuple):
-    """What this project promises only from a version of Airflow on."""
+    """A guarantee of this project that needs a minimum version of Airflow."""
 
     since: str
     what: str
@@ -40,9 +40,9 @@ def installed_airflow() -> str | None:
 
 
 def python_finding(version: tuple[int, int] | None = None) -> Finding:
-    """Check the version of the Python that runs this.
+    """Check a version of Python.
 
-    :param version: another one; None: this one.
+    :param version: the version; None: that of the running Python.
     """
     version = version or sys.version_info[:2]
     found, needed = (".".join(map(str, numbers)) for numbers in (version, PYTHON))
@@ -57,7 +57,7 @@ def python_finding(version: tuple[int, int] | None = None) -> Finding:
 def airflow_finding(version: str | None) -> Finding:
     """Check a version of Airflow, and name the guarantees that it cannot give.
 
-    :param version: None: nobody knows it.
+    :param version: None: not known.
     """
     if version is None:
         return not_checked(

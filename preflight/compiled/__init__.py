@@ -1,1 +1,1 @@
-"""What the TPU compiler said of the presets' programs: figures that ship with the product."""
+"""Figures of the TPU compiler for the presets' programs, which ship with the project."""

@@ -1,4 +1,4 @@
-"""Why a check ends without figures."""
+"""Errors for which a check ends without figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class CheckError(Exception):
 
 
 class UncompilableStepError(CheckError):
-    """The step is no program for a TPU: it cannot be exported, or breaks a rule of the lint."""
+    """The step cannot run on a TPU: it cannot be exported, or breaks a rule of the lint."""
 
 
 class DoesNotFitError(CheckError):

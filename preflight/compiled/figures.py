@@ -1,6 +1,6 @@
-"""Estimates of compiled steps: as JSON lines for programs, as a table for people.
+"""Estimates of compiled steps, as JSON lines for programs and as a table for people.
 
-And what the trainer's step may cost at most, as a share of tf-models' at dropout 0.
+Also the maximum cost of the trainer's step as a share of tf-models' step at dropout 0.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ GIB = 2.0**30
 
 @dataclass(frozen=True)
 class Figures:
-    """What the compiler estimates of one step on one chip.
+    """The compiler's estimates for one step on one chip.
 
     ``bytes_accessed_gb`` counts operands in on-chip memory too, so it is no measure of HBM traffic;
     ``estimated_cycles`` is a second opinion. Neither is a time.
 
     ``model_tflop`` is what the model needs, by :func:`trained_models.architectures.architecture
     .step_flops`: the same number for every program of a shape, so a program cannot gain by
-    computing more. ``peak_share`` is that over what the chip's matrix units could do in the
-    estimated cycles. Both are of training steps alone.
+    computing more. ``peak_share`` is its ratio to what the chip's matrix units could do in the
+    estimated cycles. Both exist for training steps only.
     """
 
     name: str
@@ -51,9 +51,9 @@ class Figures:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Our step against a peer's of the same shape, compiled in the same run.
+    """Our step compared with a peer's of the same shape, compiled in the same run.
 
-    ``name``: the shape, the chip and the peer. The limits are of
+    ``name``: the shape, the chip and the peer. The limits are those of
     :data:`preflight.compiled.figures.LIMITS`.
     """
 
@@ -76,10 +76,10 @@ def _json_line(content: dict[str, Any]) -> str:
 def figures_of(
     program: ProgramId, chip: Chip, compiled: dict[str, Any], model_flops: int | None = None
 ) -> Figures:
-    """Return the figures from what the compile side wrote.
+    """Return the figures from the output of the compile side.
 
-    :param compiled: content of its output, for a program that fits.
-    :param model_flops: of the step, if it trains.
+    :param compiled: content of that output, for a program that fits.
+    :param model_flops: FLOPs of the step, if it is a training step.
     """
     cycles = compiled["estimated_cycles"]
     return Figures(
@@ -101,7 +101,7 @@ def figures_of(
 
 
 def peak_share(chip: Chip, model_flops: int | None, cycles: int) -> float | None:
-    """Return the share of a chip's peak that a step would reach; None if it is not known."""
+    """Return the share of a chip's peak that a step would reach; None if unknown."""
     if model_flops is None or chip.flops_per_cycle is None:
         return None
     return round(model_flops / (cycles * chip.flops_per_cycle), 4)
@@ -163,14 +163,15 @@ def _number(value: float | None) -> str:
 class Limit:
     """Largest allowed ratios to a peer's step.
 
-    Both, because they are estimates that may disagree in sign: a change has to look good to both.
+    There are two because the estimates may disagree in sign: a change must be an improvement by
+    both.
     """
 
     bytes_ratio: float
     cycles_ratio: float
 
 
-# 2% above what is reached. At 64x512 tf-models' own activation was not compiled yet.
+# 2% above the values reached. At 64x512 tf-models' own activation was not compiled yet.
 LIMITS = {
     "bert_base_256x128_v5e_vs_tf_models_default": Limit(0.929, 0.995),
     "bert_base_256x128_v5e_vs_tf_models_same_activation": Limit(0.794, 0.894),
@@ -179,7 +180,7 @@ LIMITS = {
 
 
 def compare(ours: Figures, peer: Figures, source: Source) -> Comparison:
-    """Return our step against a peer's, with the limits of the two if there are any."""
+    """Return the comparison of our step with a peer's, with its limits if there are any."""
     name = f"{ours.name}_vs_{source}"
     limit = LIMITS.get(name)
     return Comparison(

@@ -1,4 +1,7 @@
-"""What the export side hands to the compile side: a program and its description. No TensorFlow."""
+"""The program, and its description, that the export side passes to the compile side.
+
+Needs no TensorFlow.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Literal
 from pipeline_config import PipelineConfig
 
 Source = Literal["ours", "tf_models_default", "tf_models_same_activation"]
-"""Whose step: the trainer's, or that of tf-models with its own activation or with ours."""
+"""Origin of a step: the trainer, or tf-models with its own activation or with ours."""
 StepKind = Literal["train", "evaluation"]
 
 # Layers and width of the published sizes, arXiv 1810.04805 and 1908.08962.
@@ -27,7 +30,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class ProgramId:
-    """Which step of which model, for how many rows: one static program."""
+    """The identity of one static program: model, step kind, rows and lengths."""
 
     model: str
     rows: int
@@ -43,7 +46,7 @@ class ProgramId:
 
     @property
     def suffix(self) -> str:
-        """Return what sets the program apart from our training: ``_tf_models_default`` ..."""
+        """Return how the program differs from our training step: ``_tf_models_default`` ..."""
         parts = [
             self.step if self.step != "train" else "",
             f"dropout{self.dropout:g}" if self.dropout else "",
@@ -59,7 +62,7 @@ class ProgramId:
 def program_id(
     config: PipelineConfig, rows: int, *, step: StepKind = "train", source: Source = "ours"
 ) -> ProgramId:
-    """Return what the step of a configuration is called."""
+    """Return the id of a configuration's step."""
     model = config.model
     shape = (model.num_hidden_layers, model.hidden_size)
     dropout = max(model.hidden_dropout_prob, model.attention_probs_dropout_prob)
@@ -75,7 +78,7 @@ def program_id(
 
 @dataclass(frozen=True)
 class Argument:
-    """One parameter of the program; those of the batch come first, then the variables."""
+    """One argument of the program; those of the batch come first, then the variables."""
 
     name: str
     shape: tuple[int, ...]
@@ -85,14 +88,14 @@ class Argument:
 
 @dataclass(frozen=True)
 class Program:
-    """A step in XLA's language, with static shapes."""
+    """A step as XLA HLO with static shapes."""
 
     id: ProgramId
     hlo: bytes
     arguments: tuple[Argument, ...]
 
     def write(self, folder: Path) -> Path:
-        """Write the program and ``.json`` with its description; return the program's path."""
+        """Write the program and a ``.json`` description of it; return the program's path."""
         path = folder / f"{self.id}.hlo.pb"
         path.write_bytes(self.hlo)
         description = {"program": dataclasses.asdict(self.id), "hlo_bytes": len(self.hlo)}

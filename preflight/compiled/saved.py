@@ -1,4 +1,4 @@
-"""Figures of compiled steps that ship with the project, found again by the settings that matter.
+"""Finds figures of compiled steps, which ship with the project, by the settings that matter.
 
 Needs neither TensorFlow nor a compiler, so a form can show them.
 """
@@ -16,7 +16,7 @@ from preflight.compiled.figures import Figures
 from preflight.compiled.slices import chip_named, replicas
 
 FILE = Path(__file__).with_name("figures.json")
-# Everything that changes the program, beside the chip and the rows of a replica.
+# All settings that change the program, besides the chip and the rows of a replica.
 SETTINGS = (
     "masking.max_seq_length",
     "masking.max_predictions_per_seq",
@@ -43,7 +43,7 @@ SETTINGS = (
 
 
 def find(config: PipelineConfig, file: Path = FILE) -> Figures | None:
-    """Return the saved figures of the training step of a run, or None: nobody compiled that one."""
+    """Return the saved figures of a run's training step, or None if it was never compiled."""
     try:
         chip = chip_named(None, config)
     except CheckError:
@@ -57,7 +57,7 @@ def find(config: PipelineConfig, file: Path = FILE) -> Figures | None:
 
 
 def save(config: PipelineConfig, figures: Figures, file: Path = FILE) -> None:
-    """Keep the figures of a training step, in place of earlier ones of the same name."""
+    """Save the figures of a training step, replacing earlier ones of the same name."""
     entry = {"settings": settings_of(config), "figures": dataclasses.asdict(figures)}
     others = [old for old in _read(file) if old["figures"]["name"] != figures.name]
     entries = sorted([*others, entry], key=lambda item: str(item["figures"]["name"]))
@@ -65,7 +65,7 @@ def save(config: PipelineConfig, figures: Figures, file: Path = FILE) -> None:
 
 
 def settings_of(config: PipelineConfig) -> dict[str, Any]:
-    """Return the settings that decide what is compiled, by name."""
+    """Return the settings that determine the compiled program, by name."""
     return {
         name: getattr(getattr(config, name.partition(".")[0]), name.partition(".")[2])
         for name in SETTINGS

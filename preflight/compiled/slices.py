@@ -1,4 +1,4 @@
-"""The TPU chips that a step can be compiled for, and how many replicas a slice of them has."""
+"""The TPU chips that a step can be compiled for, and the number of replicas of their slices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Chip:
     """One generation of TPU.
 
     ``topology`` is the smallest slice that the compiler knows by name; a step is compiled for one
-    device of it. ``family`` is how accelerator types begin, and ``replicas_per_chip`` how many
-    devices TensorFlow sees on a chip (v4 and v5p join their two cores to one).
-    ``flops_per_cycle`` is what all matrix units of such a device do in bfloat16 in a cycle, two
-    operations for each multiplier; None where the number of multipliers is not published.
-    ``unproven``: no training with TensorFlow 2 on such chips is known to this project.
+    device of it. ``family`` is the prefix of accelerator types, and ``replicas_per_chip`` the
+    number of devices that TensorFlow sees on a chip (v4 and v5p join their two cores into one).
+    ``flops_per_cycle`` counts the bfloat16 operations of all matrix units of such a device per
+    cycle, two per multiplier; None where the number of multipliers is not published.
+    ``unproven``: this project knows of no training with TensorFlow 2 on such chips.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Chip:
 
 _MATRIX_UNIT = 2 * 128 * 128
 _MEGACORE = {"chip_config_name": "megacore"}
-# Matrix units of a core: https://cloud.google.com/tpu/docs/v2 to /v5p.
+# Matrix units per core: https://cloud.google.com/tpu/docs/v2 to /v5p.
 _CHIPS = (
     Chip("v2", "v2", "v2:2x2", replicas_per_chip=2, flops_per_cycle=_MATRIX_UNIT),
     Chip("v3", "v3", "v3:2x2", replicas_per_chip=2, flops_per_cycle=2 * _MATRIX_UNIT),
@@ -65,7 +65,7 @@ def chip_named(name: str | None, config: PipelineConfig) -> Chip:
 
 
 def replicas(config: PipelineConfig) -> int:
-    """Return over how many replicas the slice of ``tpu.accelerator_type`` splits a global batch."""
+    """Return the number of replicas over which a slice of the type splits a global batch."""
     family = config.tpu.accelerator_type.rpartition("-")[0]
     known = next((chip for chip in CHIPS.values() if chip.family == family), None)
     return chips(config.tpu.accelerator_type) * (known.replicas_per_chip if known else 1)

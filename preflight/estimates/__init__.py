@@ -1,1 +1,1 @@
-"""Time, money and disk that a run is estimated to take."""
+"""Estimates of the time, money and disk space that a run will take."""

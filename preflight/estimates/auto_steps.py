@@ -1,4 +1,4 @@
-"""How many steps ``training.train_steps=auto`` is: by rows, limits and budgets."""
+"""Decides the steps of ``training.train_steps=auto`` from rows, limits and budgets."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from trained_models.errors import UserError
 from trained_models.head_phase import STEP_SHARE, head_steps
 
 BUDGET_SHARE = 0.8
-"""Part of a budget that is planned with: speed is an estimate, and a TPU is waited for."""
+"""Share of a budget that is planned with: speed is an estimate, and waiting for TPUs takes time."""
 
 
 @dataclass(frozen=True)
 class AutoSteps:
-    """Steps of a run, what they were limited by, and how, in words."""
+    """The steps of a run, what they were limited by, and an explanation in words."""
 
     steps: int
     limited_by: Literal["rows", "max_train_steps", "budget"]
@@ -35,16 +35,16 @@ class AutoSteps:
 
     @property
     def words(self) -> str:
-        """All of it as a sentence, once it is decided."""
+        """The decision as a sentence."""
         return f"training.train_steps: auto is {self.steps:,} steps: {self.because}"
 
 
 def decide(config: PipelineConfig, rows: RowCounts, store: StoreLayout | None) -> AutoSteps | None:
-    """Return what auto is; None where the configuration has a number.
+    """Return the steps of auto; None if the configuration has a number.
 
-    :param rows: what the run trains on and replays.
-    :raises UserError: that number goes over the rows more often than ``training.max_passes``; or
-        rows or budget do not suffice for the fewest steps of auto, or a rule is broken by them.
+    :param rows: the rows that the run trains on and replays.
+    :raises UserError: that number passes over the rows more often than ``training.max_passes``; or
+        rows or budget do not suffice for the fewest steps of auto; or the steps break a rule.
     """
     if config.training.train_steps != "auto":
         if rows.new and (problem := passes.refusal(config, rows)):
@@ -61,11 +61,11 @@ def decide(config: PipelineConfig, rows: RowCounts, store: StoreLayout | None) -
 def auto_steps(
     config: PipelineConfig, rows: RowCounts | None, store: StoreLayout | None
 ) -> AutoSteps:
-    """Return what auto is; of rows that are not counted yet, the most that it can be.
+    """Return the steps of auto; if the rows are not counted yet, the most that it can be.
 
     :param config: with ``training.train_steps=auto``, hence with a limit of passes.
     :param rows: None: not known.
-    :param store: where runs are looked for whose speed is known; None: nowhere.
+    :param store: searched for earlier runs with a known speed; None: no search.
     """
     most = config.training.max_train_steps
     found = AutoSteps(most, "max_train_steps", f"training.max_train_steps={most:,}")
@@ -80,9 +80,9 @@ def auto_steps(
 
 
 def _steps_of_passes(config: PipelineConfig, rows: RowCounts) -> int:
-    """Return the steps, of both phases, whose first phase goes over the rows as often as it may."""
+    """Return the steps of both phases for which the first one makes all the passes it may."""
     main = _passes_left(config, rows) * rows.new / new_rows_a_step(config, rows)
-    # The second phase is that share of all of them, unless there is nothing else.
+    # The second phase has this share of all steps, unless it has all of them.
     return int(main / max(1 - config.training.extra_steps_fraction, 1e-9))
 
 
@@ -93,7 +93,7 @@ def _passes_left(config: PipelineConfig, rows: RowCounts) -> float:
 def _within_budget(
     config: PipelineConfig, found: AutoSteps, store: StoreLayout | None
 ) -> AutoSteps:
-    """Return the steps that the budgets buy, if these are fewer."""
+    """Return the steps that the budgets allow, if these are fewer."""
     if found.steps < fewest_steps(config):
         return found
     name, hours = _budget(config)
@@ -104,7 +104,7 @@ def _within_budget(
     has_new_head = new_head_steps(most, store) > 0
 
     def counted(steps: int) -> float:
-        """Return steps as those of the whole model, with those of a new head alone."""
+        """Return the steps, plus those of a new head alone converted to whole-model steps."""
         alone = head_steps(with_steps(config, steps)) if has_new_head else 0
         return steps + STEP_SHARE * alone
 
@@ -120,7 +120,7 @@ def _within_budget(
 
 
 def _budget(config: PipelineConfig) -> tuple[str, float]:
-    """Return the name and value of the budget that ends first, and its hours of all chips."""
+    """Return the name and value of the tightest budget, and its hours with all chips."""
     budget = config.budget
     count = chips(config.tpu.accelerator_type) * config.tpu.slice_count
     limit = budget.chip_hours_limit
@@ -135,7 +135,7 @@ def _budget(config: PipelineConfig) -> tuple[str, float]:
 
 
 def _too_few(config: PipelineConfig, rows: RowCounts, found: AutoSteps, fewest: int) -> str:
-    """Return why there are too few steps, and what to change."""
+    """Return the message about too few steps, with what to change."""
     size = config.training.global_batch_size
     head = (
         f"training.train_steps: auto is {found.steps:,} steps, {found.because}, but at least "

@@ -1,4 +1,4 @@
-"""What crosses regions when a TPU is not where the bucket is, and its price. Estimates."""
+"""Estimates the traffic between regions, and its price, if a TPU is not in the bucket's region."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from preflight.finetuning_settings import trial_count
 from preflight.places import far_zones
 from trained_models.decided_steps import RowCounts
 
-# As preflight.estimates.sizes counts them: 800 bytes for a row of 128 tokens.
+# As in preflight.estimates.sizes: 800 bytes for a row of 128 tokens.
 _RECORD_BYTES_PER_TOKEN = 800 / 128
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that the TPU VMs of a run move, each TPU lost not counted."""
+    """Bytes that the TPU VMs of a run move, not counting replacements for lost TPUs."""
 
     read: int
     written: int
     left_out: str = ""
-    """What is not counted, as it is not known."""
+    """Note on traffic that is unknown and therefore not counted."""
 
 
 def pretraining_traffic(
     config: PipelineConfig, rows: RowCounts | None, store: StoreLayout
 ) -> Traffic:
-    """Return what a run moves: each host reads all records once and the model that it starts from.
+    """Return a run's traffic: each host reads all records once and the initial model.
 
-    :param config: its steps are decided.
-    :param rows: that it is trained on; None: not known yet, so they are guessed by its text.
+    :param config: with its steps decided.
+    :param rows: the rows to train on; None: not known yet, so they are estimated from the text.
     """
     if rows is None and config.corpus.partition is not None:
         rows = rows_by_size(config, config.corpus.partition, store)
@@ -52,7 +52,7 @@ def pretraining_traffic(
 
 
 def finetuning_traffic(config: FinetuningConfig, encoder: PipelineConfig | None) -> Traffic:
-    """Return what a run moves: each trial reads a model and writes a checkpoint per evaluation."""
+    """Return a run's traffic: each trial reads a model and writes a checkpoint per evaluation."""
     recipe = config.finetuning
     if encoder is None or recipe.source_run is not None:
         return Traffic(0, 0, "nothing is counted, as the models are not known or not trained")
@@ -68,10 +68,10 @@ def egress_lines(
     traffic: Callable[[StoreLayout], Traffic],
     location: Callable[[str], str | None] = uris.location,
 ) -> Iterator[str]:
-    """Yield what crosses regions and what that costs, if TPUs may be rented where it does.
+    """Yield a line on the traffic between regions and its cost, if TPUs may be in other regions.
 
-    :param traffic: what moves, asked only then.
-    :param location: tells where a URI's storage is; None when nobody knows.
+    :param traffic: returns the traffic; called only in that case.
+    :param location: returns the location of a URI's storage; None if it is unknown.
     """
     if store is None or not config.tpu.allow_other_regions:
         return

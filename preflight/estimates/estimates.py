@@ -1,4 +1,4 @@
-"""What a run will use, said before it starts. Estimates, and called so."""
+"""Estimates a run's time, cost and data before it starts, and labels them as estimates."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ NO_BASIS = (
 
 
 def estimate(config: PipelineConfig, store: StoreLayout | None = None) -> RunEstimate:
-    """Return what a run is estimated to use, in numbers and in readable lines.
+    """Return the estimate of a run, in numbers and in readable lines.
 
-    It is told before anything is checked, so a store that cannot be read only makes it know less.
+    It is made before any check, so an unreadable store only makes the estimate less precise.
 
-    :param config: with ``corpus.partition`` set, what is known of that partition is told too.
-    :param store: where runs like it, and the partition's manifest, are looked for; None: nowhere.
+    :param config: if ``corpus.partition`` is set, facts about that partition are included.
+    :param store: searched for similar runs and the partition's manifest; None: no search.
     """
     try:
         return _estimate(config, store)
@@ -85,7 +85,7 @@ def _estimate(asked: PipelineConfig, store: StoreLayout | None) -> RunEstimate:
 def _known(
     config: PipelineConfig, store: StoreLayout | None
 ) -> tuple[PartitionManifest | None, RowCounts | None, RowCounts | None]:
-    """Return the manifest of the partition and its rows, or those that auto can be told by."""
+    """Return the partition's manifest and rows, or, for auto, rows estimated from file sizes."""
     partition = config.corpus.partition
     if store is None or partition is None:
         return None, None, None
@@ -97,17 +97,17 @@ def _known(
 
 
 def write_estimate(run: RunLayout, found: RunEstimate) -> None:
-    """Keep the estimate with the run, unless an earlier try of the task has: the first one counts.
+    """Store the estimate with the run, unless an earlier try of the task has done so.
 
-    It is what was said before anything was spent.
+    The first one counts, as it was made before anything was spent.
     """
     found.create(run.estimate)
 
 
 def planned_lines(config: PipelineConfig, rows: RowCounts, store: StoreLayout) -> Iterator[str]:
-    """Yield what a run will do, now that its rows are counted: passes, steps, time and cost.
+    """Yield lines on a planned run, whose rows are counted: steps, time, cost and passes.
 
-    :param config: its steps are decided.
+    :param config: with its steps decided.
     """
     speed = find_speed(config, store)
     yield f"training: {' and '.join(_step_counts(config))} ({_tokens(config):,} tokens)"
@@ -120,7 +120,7 @@ def planned_lines(config: PipelineConfig, rows: RowCounts, store: StoreLayout) -
 
 
 def time_and_cost(config: PipelineConfig, speed: Speed | None) -> str:
-    """Return the time of a TPU and its cost in words."""
+    """Return the TPU time and its cost in words."""
     if speed is None:
         return "not known"
     budget, hours = config.budget, speed.hours * _chips(config)
@@ -145,7 +145,7 @@ def _lines(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:
 
 
 def _tokens(config: PipelineConfig) -> int:
-    """Return the places for tokens in the rows of all steps, padding included."""
+    """Return the token positions in the rows of all steps, padding included."""
     return sum(
         (phase.end_step - phase.first_step) * phase.global_batch_size * phase.max_seq_length
         for phase in phases(config)
@@ -164,10 +164,10 @@ def _step_counts(config: PipelineConfig) -> Iterator[str]:
 def _auto_lines(
     config: PipelineConfig, auto: AutoSteps, rows: RowCounts | None, by_size: RowCounts | None
 ) -> Iterator[str]:
-    """Yield what is known of the steps that the plan will decide.
+    """Yield lines on the steps of auto, as far as they can be known before the plan.
 
-    :param rows: as they are prepared; None: they are not.
-    :param by_size: as the size of the files lets one guess; None: not needed, or not known.
+    :param rows: the prepared rows; None: not prepared.
+    :param by_size: the rows estimated from file sizes; None: not needed, or not known.
     """
     how = "at most" if rows is None and by_size is None else "about"
     yield f"training.train_steps: auto, {how} {auto.steps:,} steps: {auto.because}"
@@ -188,9 +188,9 @@ def _partition_lines(
     manifest: PartitionManifest | None,
     rows: RowCounts | None,
 ) -> Iterator[str]:
-    """Yield how often the steps go over the partition's rows, if these are known.
+    """Yield lines on how often the steps pass over the partition's rows, if these are known.
 
-    :param config: as asked, with a number of steps.
+    :param config: ``asked``, with a number of steps.
     """
     partition = config.corpus.partition
     if partition is None:
@@ -236,7 +236,7 @@ def _passes_words(config: PipelineConfig, rows: RowCounts, documents: str = "to 
 
 
 def _warnings(config: PipelineConfig, found: RunEstimate) -> Iterator[str]:
-    """Yield a line for each budget that the estimate is over, and for a guard that is missing."""
+    """Yield a line for each budget that the estimate exceeds, and for a missing safeguard."""
     budget = config.budget
     if config.model.init_checkpoint is not None and config.evaluation.general_partition is None:
         yield (
@@ -271,7 +271,7 @@ def _cost_words(config: PipelineConfig) -> str:
 
 
 def _budget_words(config: PipelineConfig) -> Iterator[str]:
-    """Yield what ends a run early."""
+    """Yield the limits that end a run early."""
     budget = config.budget
     yield f"at most {budget.max_preemptions} lost TPUs"
     yield f"{budget.max_stalled_attempts} of them in a row without a new checkpoint"
@@ -280,7 +280,7 @@ def _budget_words(config: PipelineConfig) -> Iterator[str]:
 
 
 def _step_words(config: PipelineConfig) -> str:
-    """Return what the TPU compiler said of the training step, if it was ever asked."""
+    """Return the TPU compiler's figures of the training step, if it was ever compiled."""
     figures = saved.find(config)
     if figures is None:
         return (
@@ -294,7 +294,7 @@ def _step_words(config: PipelineConfig) -> str:
 
 
 def _data_words(config: PipelineConfig) -> Iterator[str]:
-    """Yield what is said of the rows that the data job writes, and of where it runs."""
+    """Yield phrases on the rows that the data job writes, and on where it runs."""
     masking, beam = config.masking, config.beam
     yield f"rows of {masking.max_seq_length} tokens"
     if masking.extra_max_seq_length is not None:
@@ -316,7 +316,7 @@ def _chips(config: PipelineConfig) -> int:
 
 
 def _hours(hours: float) -> str:
-    """Return a duration in the unit that a person would use."""
+    """Return a duration in a readable unit."""
     return f"{hours:.3g} h" if hours >= 1 else f"{hours * 60:.3g} min"
 
 

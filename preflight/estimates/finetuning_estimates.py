@@ -1,4 +1,4 @@
-"""What a fine-tuning run will use, said before it starts. Estimates, and called so."""
+"""Estimates a fine-tuning run's time and cost before it starts, and labels them as estimates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from trained_models.text_to_text.sizes import describe, forward_flops
 logger = logging.getLogger(__name__)
 
 _TRAINED, _FORWARD_ONLY = 3, 1
-"""The backward pass multiplies twice: for the gradients of inputs and of weights."""
+"""Factors on the FLOPs of a forward pass. The backward pass multiplies twice: for the gradients of
+inputs and of weights."""
 
 _LOOKED_AT = 5
 _COUNTED_BYTES = 4 * 2**20
@@ -35,16 +36,16 @@ _LINE_FORMATS = ("tsv", "csv", "jsonl")
 
 @dataclass(frozen=True)
 class _Examples:
-    """How many training examples a task has, and how that is known."""
+    """The number of a task's training examples, and how it is known."""
 
     count: int
     basis: str
 
 
 def estimate(config: FinetuningConfig, store: StoreLayout) -> RunEstimate:
-    """Return what a run is estimated to use, in numbers and in readable lines.
+    """Return the estimate of a run, in numbers and in readable lines.
 
-    It is told before anything is checked, so what cannot be read only makes it know less.
+    It is made before any check, so unreadable files only make the estimate less precise.
 
     :param config: as :func:`preflight.finetuning_settings.completed` returns it.
     """
@@ -67,7 +68,7 @@ def estimate(config: FinetuningConfig, store: StoreLayout) -> RunEstimate:
 
 
 def plan_lines(config: FinetuningConfig, plan: FinetuningPlan, store: StoreLayout) -> Iterator[str]:
-    """Yield what a run will use, by its prepared tasks: as the estimate, with their true sizes."""
+    """Yield the lines of the estimate with the true sizes of the prepared tasks."""
     counts = {}
     for task, uri in plan.manifests.items():
         records = TaskManifest.load(uri).splits.get(TaskSplit.TRAIN)
@@ -87,7 +88,11 @@ def _numbers(
     *,
     is_complete: bool,
 ) -> RunEstimate:
-    """Return the numbers of a run over tasks of so many examples each."""
+    """Return the numbers of a run.
+
+    :param counts: number of examples by task.
+    :param is_complete: whether the counts of all tasks are known.
+    """
     recipe, budget = config.finetuning, config.budget
     per_task = trial_count(config) // max(len(recipe.tasks), 1)
     steps = per_task * sum(steps_of(config, count) for count in counts.values())
@@ -113,7 +118,7 @@ def _numbers(
 
 
 def _lengths(config: FinetuningConfig) -> tuple[int, int]:
-    """Return the most tokens of an example's text and of its target, which only a T5 has."""
+    """Return the maximum tokens of an example's text and of its target, which only a T5 has."""
     text = config.text_to_text
     if text.init_checkpoint is None:
         return config.finetuning.max_seq_length, 0
@@ -121,7 +126,7 @@ def _lengths(config: FinetuningConfig) -> tuple[int, int]:
 
 
 def steps_of(config: FinetuningConfig, examples: int) -> int:
-    """Return the steps of one training on so many examples, at least one."""
+    """Return the steps of one training on the given number of examples, at least one."""
     recipe = config.finetuning
     used = examples * recipe.train_fraction * recipe.num_train_epochs
     return max(1, round(used / recipe.global_batch_size))
@@ -173,7 +178,7 @@ def _warnings(config: FinetuningConfig, found: RunEstimate) -> Iterator[str]:
 
 
 def _known_examples(config: FinetuningConfig, store: StoreLayout, task: str) -> _Examples | None:
-    """Return about how many training examples a task has, if anything tells."""
+    """Return about how many training examples a task has; None if it is unknown."""
     try:
         return _of_manifest(store, task) or _of_files(store, task)
     except (OSError, ValueError, UserError, ConfigError) as error:
@@ -194,8 +199,8 @@ def _of_manifest(store: StoreLayout, task: str) -> _Examples | None:
 
 
 def _of_files(store: StoreLayout, name: str) -> _Examples | None:
-    """Count lines of the task's training files, of large ones of their beginning."""
-    # Imported when it is needed, as in the checks.
+    """Count lines of the task's training files, extrapolating from the beginning of large ones."""
+    # Imported lazily, as in the checks.
     from beam_jobs.labelled.description import load_task, task_files
     from corpus.labelled.reading import file_format
 
@@ -229,7 +234,7 @@ def _encoder_or_none(config: FinetuningConfig, store: StoreLayout) -> PipelineCo
 def _examples_per_second(
     config: FinetuningConfig, store: StoreLayout, encoder: PipelineConfig | None
 ) -> tuple[float | None, str]:
-    """Return how fast examples are learned from, and where that comes from."""
+    """Return the training speed in examples per second, and its source in words."""
     flops = _flops(config, store, encoder)
     if flops is None:
         return None, "no basis: the model that is to be fine-tuned is not known"
@@ -255,7 +260,7 @@ def _examples_per_second(
 def _flops(
     config: FinetuningConfig, store: StoreLayout, encoder: PipelineConfig | None
 ) -> int | None:
-    """Return the model FLOPs of learning from one example; None: the model is not known."""
+    """Return the model FLOPs of training on one example; None: the model is not known."""
     folder = config.text_to_text.init_checkpoint
     if folder is None:
         return None if encoder is None else example_flops(config, encoder)
@@ -267,10 +272,10 @@ def _flops(
 
 
 def example_flops(config: FinetuningConfig, encoder: PipelineConfig) -> int:
-    """Return the model FLOPs of learning from one example; matrix products only, 2mnk each."""
+    """Return the model FLOPs of training on one example; matrix products only, 2mnk each."""
     model, length = encoder.model, config.finetuning.max_seq_length
     hidden, inner = model.hidden_size, model.intermediate_size
-    # By token: four projections of attention, two of feed-forward, then scores and their sums.
+    # Per token: four attention projections, two feed-forward ones, attention scores and sums.
     layer = 8 * hidden * hidden + 4 * hidden * inner + 4 * length * hidden
     passes = _FORWARD_ONLY if config.finetuning.frozen_encoder else _TRAINED
     return passes * (length * model.num_hidden_layers * layer + 2 * hidden * hidden)
@@ -287,7 +292,7 @@ _LIKE = (
 
 
 def _finished_trials(store: StoreLayout, config: FinetuningConfig) -> Iterator[TrialResult]:
-    """Yield a trial of the newest finished runs whose steps were as this run's."""
+    """Yield a trial from each of the newest finished runs whose steps were like this run's."""
     reports = uris.list_named(store.runs, "training_summary.json")
     newest = sorted(reports, key=lambda file: file.modified, reverse=True)[:_LOOKED_AT]
     for file in newest:
@@ -297,7 +302,7 @@ def _finished_trials(store: StoreLayout, config: FinetuningConfig) -> Iterator[T
             before = TrialResult.load(run.trial(plan.trials[0].trial_id).result)
             begun = parse_finetuning_config(uris.read(run.config), run.config)
         except (OSError, ValueError, IndexError):
-            # Of a run whose files are gone or no longer readable nothing is known.
+            # A run whose files are gone or no longer readable tells nothing.
             continue
         wanted = config.finetuning.model_dump(mode="json", include=set(_LIKE))
         alike = all(before.settings.get(name) == value for name, value in wanted.items())

@@ -1,4 +1,4 @@
-"""How often a training goes over its rows, and when it memorizes them."""
+"""Limits on how often a training passes over its rows before it memorizes them."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from trained_models.decided_steps import RowCounts, passes, replay_passes
 PASSES_OF_ONE_MASK = 5
 """RoBERTa (arXiv 1907.11692, section 4.1) saw each row under the same masks four times."""
 PASSES_OF_NEW_MASKS = 40
-"""As many epochs as BERT and RoBERTa (the same section) were trained for."""
+"""The number of epochs for which BERT and RoBERTa (the same section) were trained."""
 
 
 def usual_limit(config: PipelineConfig) -> int:
-    """Return the passes after which a model memorizes its rows."""
+    """Return the number of passes after which a model memorizes its rows."""
     return PASSES_OF_NEW_MASKS if config.masking.dynamic else PASSES_OF_ONE_MASK
 
 
 def limit(config: PipelineConfig) -> float | None:
-    """Return the most passes that a run may make; None: any number."""
+    """Return the maximum number of passes that a run may make; None: no limit."""
     most = config.training.max_passes
     return usual_limit(config) if most is None else most or None
 
 
 def refusal(config: PipelineConfig, rows: RowCounts) -> str | None:
-    """Return a sentence if the steps go over the rows more often than the run may.
+    """Return a sentence if the steps pass over the rows more often than the run may.
 
-    :param config: its steps are decided.
-    :param rows: as of :func:`passes`.
+    :param config: with its steps decided.
+    :param rows: as for :func:`passes`.
     """
     most, found = limit(config), passes(config, rows)
     if most is None or found <= most:
@@ -45,8 +45,8 @@ def refusal(config: PipelineConfig, rows: RowCounts) -> str | None:
 def warnings(config: PipelineConfig, rows: RowCounts) -> Iterator[str]:
     """Yield a sentence for each kind of rows that is memorized, and one if some are never seen.
 
-    :param config: its steps are decided.
-    :param rows: as of :func:`passes`.
+    :param config: with its steps decided.
+    :param rows: as for :func:`passes`.
     """
     most = usual_limit(config)
     found, steps = passes(config, rows), config.training.steps
@@ -74,7 +74,7 @@ def warnings(config: PipelineConfig, rows: RowCounts) -> Iterator[str]:
 
 
 def after_earlier_runs(before: float) -> str:
-    """Return what is said of the passes of earlier runs; nothing if there are none."""
+    """Return a phrase on the passes of earlier runs; empty if there are none."""
     return f", after {before:.3g} times in earlier runs" if before else ""
 
 

@@ -1,4 +1,4 @@
-"""Checks that the price that budgets and estimates rest on was looked up, and lately."""
+"""Checks that the price that budgets and estimates use was looked up recently."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pipeline_config.rental_schema import BudgetConfig, TpuConfig
 from preflight.findings import Finding, failed, ok, warning
 
 OLD = timedelta(days=180)
-"""An age at which a price is worth another look."""
+"""Age at which a price should be looked up again."""
 
 _WHERE = "https://cloud.google.com/tpu/pricing"
 
 
 def price_text(budget: BudgetConfig, tpu: TpuConfig) -> str:
-    """Return the price that estimates rest on, its day, and that it is one for several regions."""
+    """Return the price that estimates use, with its day and the regions it is used for."""
     regions = sorted({region_of(zone) for zone in tpu.zones})
     alike = f", taken for {' and '.join(regions)} alike" if len(regions) > 1 else f", {regions[0]}"
     price = f"{budget.price_per_chip_hour:g} {budget.currency} a chip-hour"
@@ -48,7 +48,7 @@ def _first_day(text: str) -> date:
 
 
 def _last_day(text: str) -> date | None:
-    """Return the last day that a price date means; of a month without a day its last one."""
+    """Return the last day that a price date covers; for a month, its last day."""
     try:
         first = _first_day(text)
     except ValueError:

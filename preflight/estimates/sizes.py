@@ -1,4 +1,4 @@
-"""Estimates of how much there will be: rows to train on, bytes of records and of checkpoints."""
+"""Estimates sizes: rows to train on, bytes of records and of checkpoints."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from trained_models.decided_steps import RowCounts
 from trained_models.text_to_text.sizes import Sizes
 from trained_models.text_to_text.weights import weights as text_weights
 
-# A row of 128 tokens is some 600 characters of text and 800 bytes of record.
+# A row of 128 tokens is about 600 characters of text and 800 bytes of record.
 _RECORD_BYTES_PER_CHARACTER = 2
 FLOAT_BYTES = 4
 CHARACTERS_A_TOKEN = 4.7
-"""A row of 128 tokens is some 600 characters of text."""
+"""A row of 128 tokens is about 600 characters of text."""
 _COMPRESSION = 4
 _LOOKED_AT = 100
-"""Files whose size is asked for: in a bucket each is a request."""
+"""Maximum number of files whose size is read: in a bucket each takes a request."""
 
 
 def checkpoint_bytes(config: PipelineConfig) -> int:
-    """Return the size of a checkpoint: the weights, and what the optimizer keeps for each."""
+    """Return the size of a checkpoint: the weights and the optimizer's slots."""
     copies = 2 if config.optimizer.type == "amos" else 3
     return copies * model_bytes(config)
 
 
 def text_checkpoint_bytes(sizes: Sizes) -> int:
-    """Return the same of a T5, which AdamW trains."""
+    """Return the size of a T5's checkpoint, which has AdamW's slots."""
     return 3 * FLOAT_BYTES * sum(math.prod(weight.shape) for weight in text_weights(sizes))
 
 
@@ -43,19 +43,19 @@ def model_bytes(config: PipelineConfig) -> int:
 
 
 def weight_count(config: PipelineConfig) -> int:
-    """Return the number of the model's weights, with masked-LM head and, if any, pooler."""
+    """Return the number of the model's weights, including masked-LM head and pooler, if any."""
     return sum(math.prod(weight.shape) for weight in weights(config.model, next_sentence=False))
 
 
 def record_bytes(config: PipelineConfig, partition: str, store: StoreLayout) -> int:
-    """Return about how many bytes of records the files of a partition make, by their sizes."""
+    """Return about how many bytes of records a partition's files become, from their sizes."""
     characters = text_characters(config, partition, store)
     lengths = 1 if config.masking.extra_max_seq_length is None else 2
     return characters * _RECORD_BYTES_PER_CHARACTER * config.masking.dupe_factor * lengths
 
 
 def size_text(count: float) -> str:
-    """Return a number of bytes in the unit that a person would use."""
+    """Return a number of bytes in a readable unit."""
     units = ("bytes", "kB", "MB", "GB", "TB", "PB")
     power = min(len(units) - 1, int(math.log(max(count, 1), 1000)))
     return f"{count / 1000**power:.3g} {units[power]}"
@@ -75,17 +75,17 @@ def prepared(
 
 
 def row_counts(config: PipelineConfig, own: PartitionManifest, store: StoreLayout) -> RowCounts:
-    """Return the rows that a run would be trained on if it began now, of its partition alone.
+    """Return the rows that a run would train on if it began now, of its own partition only.
 
-    Without what earlier runs made of them, which the plan counts.
+    Passes of earlier runs over them are not included; the plan counts those.
     """
     return RowCounts(own.training_rows, _replayed(config, own.partition, store))
 
 
 def rows_by_size(config: PipelineConfig, partition: str, store: StoreLayout) -> RowCounts | None:
-    """Return about how many rows the files of a partition make, as if all were full.
+    """Return about how many rows a partition's files become, assuming full rows.
 
-    None without files; whoever looks at the input says what is wrong with it.
+    None without files; the check of the input reports what is wrong with it.
     """
     characters = text_characters(config, partition, store)
     training = characters * (1 - config.corpus.validation_fraction)
@@ -97,9 +97,9 @@ def rows_by_size(config: PipelineConfig, partition: str, store: StoreLayout) -> 
 
 
 def text_characters(config: PipelineConfig, partition: str, store: StoreLayout) -> int:
-    """Return about how many characters of text the files of a partition hold.
+    """Return about how many characters of text a partition's files contain.
 
-    Of many files the sizes of some are taken for those of all.
+    For many files the total is extrapolated from the sizes of some.
     """
     files = match_inputs(config.corpus.input_pattern, partition, store)
     if not files:
@@ -111,7 +111,7 @@ def text_characters(config: PipelineConfig, partition: str, store: StoreLayout) 
 
 
 def _replayed(config: PipelineConfig, partition: str, store: StoreLayout) -> int:
-    """Return the rows of the partitions that the model in use has seen, if any are replayed."""
+    """Return the number of rows that can be replayed: those that the model in use has seen."""
     lineage = store.lineage(config.model.lineage_id)
     parent = production(lineage) if config.training.replay_fraction else None
     if parent is None:

@@ -1,6 +1,6 @@
-"""How long a training will take: as long as the last one like it, or by its arithmetic. Estimates.
+"""Estimates how long a training will take, from the last similar one or from its arithmetic.
 
-Nothing here is measured on the machine that will train, so whoever shows a figure says so.
+Nothing here is measured on the machine that will train, so every display of a figure says so.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from trained_models.head_phase import STEP_SHARE, head_steps
 from trained_models.phases import Phase, phases
 
 ASSUMED_UTILIZATION = 0.3
-"""Share of the chips' peak that the training is assumed to reach when none like it has run.
+"""Share of the chips' peak that a training is assumed to reach if no similar one has run.
 
-Published ones are 0.21 to 0.46, of large transformers (PaLM, arXiv 2204.02311, table 3).
+Published shares are 0.21 to 0.46, for large transformers (PaLM, arXiv 2204.02311, table 3).
 """
 
 _LOOKED_AT = 20
@@ -56,7 +56,7 @@ _EXTRA_SETTINGS = (
 
 @dataclass(frozen=True)
 class Speed:
-    """What a run's TPU is estimated to be needed for, and where that comes from."""
+    """The estimated time for which a run needs its TPU, and the basis of the estimate."""
 
     training_seconds: float
     other_seconds: float
@@ -64,17 +64,18 @@ class Speed:
 
     @property
     def hours(self) -> float:
-        """Return the hours of TPU for all of it."""
+        """Return the total hours of TPU."""
         return (self.training_seconds + self.other_seconds) / 3600
 
 
 def find_speed(config: PipelineConfig, store: StoreLayout | None) -> Speed | None:
-    """Return how long the TPU will be needed; None when there is nothing to tell it by.
+    """Return how long the TPU will be needed; None if there is no basis for an estimate.
 
-    The newest run that made a model of this lineage, else of any, with the settings that decide how
-    long a step takes; else the step's arithmetic over the peak of the TPU's chips.
+    The basis is the newest run that made a model of this lineage, else of any lineage, with the
+    same settings as far as they decide the time of a step; else the FLOPs of a step at the assumed
+    share of the chips' peak.
 
-    :param store: None: only the arithmetic is looked at.
+    :param store: None: only the FLOPs are used.
     """
     found = None if store is None else _as_run_before(config, store)
     found = found or _by_arithmetic(config)
@@ -89,10 +90,10 @@ def find_speed(config: PipelineConfig, store: StoreLayout | None) -> Speed | Non
 
 
 def new_head_steps(config: PipelineConfig, store: StoreLayout | None) -> int:
-    """Return the steps in which a run trains a new masked-LM head alone.
+    """Return the number of steps in which a run trains only a new masked-LM head.
 
     :param config: with as many steps as the run will have.
-    :param store: where the lineage's model in use is looked up; None: it has none.
+    :param store: searched for the lineage's model in use; None: it has none.
     """
     if not config.model.init_encoder_only:
         return 0
@@ -111,7 +112,7 @@ def _as_run_before(config: PipelineConfig, store: StoreLayout) -> Speed | None:
 
 
 def _finished_runs(lineage_ids: list[str], store: StoreLayout) -> Iterator[RunLayout]:
-    """Yield the runs of the newest model versions of some lineages, newest first."""
+    """Yield the runs of the newest model versions of the given lineages, newest first."""
     files = [file for name in lineage_ids for file in versions.list_commits(store.lineage(name))]
     newest = sorted(files, key=lambda file: file.modified, reverse=True)
     for file in newest[:_LOOKED_AT]:
@@ -123,7 +124,7 @@ def _finished_runs(lineage_ids: list[str], store: StoreLayout) -> Iterator[RunLa
 
 
 def _as_last_time(config: PipelineConfig, run: RunLayout) -> Speed | None:
-    """Return the speed of a run, if its steps were as those of the configuration."""
+    """Return the speed of a run, if its steps were like those of the configuration."""
     try:
         before = parse_config(uris.read(run.config), run.config)
         checkpoint = _newest_checkpoint(run)
@@ -131,7 +132,7 @@ def _as_last_time(config: PipelineConfig, run: RunLayout) -> Speed | None:
             return None
         other, of_what = _other_seconds(run, checkpoint.seconds + _head_seconds(run))
     except (OSError, FormatError, ConfigError):
-        # Of a run whose files are gone or no longer readable nothing is known.
+        # A run whose files are gone or no longer readable tells nothing.
         return None
     step = checkpoint.seconds / checkpoint.step
     return Speed(
@@ -150,7 +151,7 @@ def _alike(config: PipelineConfig, before: PipelineConfig) -> bool:
 
 
 def _newest_checkpoint(run: RunLayout) -> CheckpointManifest | None:
-    # The result may be an earlier one, the best; its time is that of all steps.
+    # The result may be an earlier checkpoint, the best; the newest has the time of all steps.
     found = uris.list_files(run.training.checkpoints)
     checkpoint = CheckpointManifest.load(max(found)) if found else None
     return checkpoint if checkpoint is not None and checkpoint.step else None
@@ -165,12 +166,12 @@ def _head_seconds(run: RunLayout) -> float:
 
 
 def _other_seconds(run: RunLayout, training_seconds: float) -> tuple[float, str]:
-    """Return for how long a run needed its TPU besides the training, and of what that is made."""
+    """Return how long a run needed its TPU besides the training, and what for, in words."""
     entries = [entry for entry in _entries(run) if entry.billed_seconds]
     if len(entries) == 1 and entries[0].billed_seconds > training_seconds:
         other = entries[0].billed_seconds - training_seconds
         return other, f", and {other:.0f} s for start, evaluation and end"
-    # With lost TPUs or several reservations, what was lost with them cannot be told apart.
+    # With lost TPUs or several reservations, the time lost with them cannot be separated.
     starts = [s for e in entries if (s := e.ready_to_first_step_seconds) is not None]
     if starts:
         return max(
@@ -188,7 +189,7 @@ def _entries(run: RunLayout) -> Iterator[LedgerEntry]:
 
 
 def _by_arithmetic(config: PipelineConfig) -> Speed | None:
-    """Return what the operations of all steps take at the assumed share of the chips' peak."""
+    """Return the time for the FLOPs of all steps at the assumed share of the chips' peak."""
     peak = peak_flops(config.tpu.accelerator_type)
     if config.training.distribution_strategy != "tpu" or peak is None:
         return None
@@ -208,7 +209,7 @@ def _by_arithmetic(config: PipelineConfig) -> Speed | None:
 
 
 def _flops(config: PipelineConfig, phase: Phase) -> tuple[float, str]:
-    """Return the operations of a step over all replicas, and who counted them."""
+    """Return the FLOPs of a step over all replicas, and their source in words."""
     masking = {
         "max_seq_length": phase.max_seq_length,
         "max_predictions_per_seq": phase.max_predictions_per_seq,

@@ -1,6 +1,6 @@
-"""What a run copies from a bucket to the disk of each of its TPU VMs, and whether that fits.
+"""Estimates what a run copies from a bucket to each TPU VM's disk, and checks that it fits.
 
-A step needs many small reads, so every host copies whole record files first, and all of them.
+A step needs many small reads, so every host first copies all record files whole.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from preflight.estimates.sizes import checkpoint_bytes, prepared, record_bytes, 
 from trained_models.phases import trained_shapes
 
 SYSTEM_GIGABYTES = 40
-"""Of the disk, for the VM's system, the container's image and logs. An estimate: no TPU VM was
-looked at."""
+"""Disk space for the VM's system, the container image and logs. An estimate that was not measured
+on a TPU VM."""
 
 _GIGABYTE = 10**9
-# A position takes up to 3 bytes of the token, 1 of the mask and 1 of the segment; a prediction some
-# 2 and 2, and 4 of its weight. The rest is names of features, the frame, and the offset index.
+# A position takes up to 3 bytes for the token, 1 for the mask and 1 for the segment; a prediction
+# about 2 and 2, and 4 for its weight. The rest is feature names, framing, and the offset index.
 _POSITION_BYTES, _PREDICTION_BYTES, _ROW_BYTES = 5, 8, 256
-# The one that is uploaded while the next is written, or that training begins with.
+# One being written, and one being uploaded or that training starts from.
 _CHECKPOINTS = 2
 
 
 @dataclass(frozen=True)
 class CopiedBytes:
-    """What is on the disk of each TPU VM because of a run, in bytes. An estimate."""
+    """Estimated bytes that a run puts on the disk of each TPU VM."""
 
     new: int
     replayed: int
@@ -43,7 +43,7 @@ class CopiedBytes:
 
     @property
     def words(self) -> str:
-        """Return how much it is, for people."""
+        """Return the sizes in words."""
         parts = {
             "records to train on": self.new,
             "records to replay": self.replayed,
@@ -57,14 +57,14 @@ class CopiedBytes:
 
     @property
     def total(self) -> int:
-        """Return the sum."""
+        """Return the total."""
         return self.new + self.replayed + self.held_out + self.checkpoints
 
 
 def estimated(config: PipelineConfig, partition: str, store: StoreLayout) -> CopiedBytes | None:
     """Return what a run would copy if it began now; None: nothing, as the store is no bucket.
 
-    Of a partition that is not prepared yet the size of its files tells it. What
+    For a partition that is not prepared yet it is estimated from the size of its files. What
     ``training.partitions=unseen`` adds is only known when the run plans.
 
     :param partition: the run's own.
@@ -77,7 +77,7 @@ def estimated(config: PipelineConfig, partition: str, store: StoreLayout) -> Cop
     try:
         general = general_set(store, lineage, config)
     except RegistryError:
-        # Another check says that it is not prepared.
+        # Another check reports that it is not prepared.
         general = {}
     own = prepared(config, partition, store)
     others = {name: uri for name, uri in (seen | general).items() if name != partition}
@@ -97,7 +97,7 @@ def estimated(config: PipelineConfig, partition: str, store: StoreLayout) -> Cop
 
 
 def planned(config: PipelineConfig, plan: RunPlan, store: StoreLayout) -> CopiedBytes | None:
-    """Return what a run will copy, now that it is decided; None: the store is no bucket."""
+    """Return what a planned run will copy; None: nothing, as the store is no bucket."""
     if not uris.is_cloud(store.root):
         return None
     others = {uri for name, uri in plan.evaluated.items() if name not in plan.trained}
@@ -110,7 +110,7 @@ def planned(config: PipelineConfig, plan: RunPlan, store: StoreLayout) -> Copied
 
 
 def problem(config: PipelineConfig, copied: CopiedBytes) -> str | None:
-    """Return why a run cannot have the disk that it needs, or None."""
+    """Return why a run's TPU VMs do not have the disk space that it needs, or None."""
     tpu = config.tpu
     if copied.total <= _room(config):
         return None
@@ -124,7 +124,7 @@ def problem(config: PipelineConfig, copied: CopiedBytes) -> str | None:
 
 
 def disk_line(config: PipelineConfig, copied: CopiedBytes) -> str:
-    """Return the line of an estimate."""
+    """Return the estimate's line on disk space."""
     return f"TPU disk: {copied.words}, of {size_text(_room(config))} on each host"
 
 
@@ -143,9 +143,9 @@ def _copied(
     replayed: Iterable[PartitionManifest],
     scored: Iterable[PartitionManifest],
 ) -> CopiedBytes:
-    """Return what is copied of partitions.
+    """Return the bytes that are copied for the given partitions.
 
-    :param scored: those that are not trained on.
+    :param scored: partitions that are scored but not trained on.
     """
     both = len(trained_shapes(config)) > 1
     new = held_out = 0

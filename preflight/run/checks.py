@@ -1,8 +1,8 @@
-"""All checks before a run that have to look at files or at the cloud.
+"""All checks before a run that need to read files or ask the cloud.
 
-Rules that need the configuration alone are in :mod:`pipeline_config.rules`. Two traps need no check
+Rules on the configuration alone are in :mod:`pipeline_config.rules`. Two pitfalls need no check
 because they cannot occur: data and trainer cannot disagree on lengths, as both read one
-configuration; and no model is evaluated on what it was trained on, as a document's side of the
+configuration; and no model is evaluated on text that it was trained on, as a document's side of the
 split follows from a hash of its content.
 """
 
@@ -42,19 +42,19 @@ from trained_models.errors import UserError
 
 
 def passes_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
-    """Yield a line if the steps go over the partition more often than ``training.max_passes``.
+    """Yield a line if the steps pass over the partition more often than ``training.max_passes``.
 
-    Also if the partition, or a budget, is too small for the fewest steps of auto. Only what is
-    certain: the partition is prepared, its files are those that it was prepared from, and no other
-    partition joins it. Else the plan refuses the run, which counts all rows.
+    Also if the partition, or a budget, is too small for the fewest steps of auto. Only certain
+    problems are reported: the partition is prepared, its files have not changed since, and no other
+    partition joins it. Otherwise the plan, which counts all rows, refuses the run.
     """
     if _others_may_join(config, store):
         return
     manifest = prepared(config, partition, store)
     if manifest is None or not manifest.training_rows:
         return
-    # With something to replay fewer rows of a batch are new: the fewest passes that there can be of
-    # so many steps, and the most steps of auto.
+    # With replayed rows fewer rows of a batch are new, so this gives the fewest possible passes for
+    # these steps, and the most steps of auto.
     rows = RowCounts(manifest.training_rows, replayed=1)
     try:
         decide(config, rows, store)
@@ -68,14 +68,14 @@ def _others_may_join(config: PipelineConfig, store: StoreLayout) -> bool:
         return config.training.partitions == "unseen"
     try:
         return bool(attempts.left_out(store.lineage(config.model.lineage_id)))
-    except FormatError:  # which another check names
+    except FormatError:  # reported by another check
         return True
 
 
 def _is_as_prepared(
     manifest: PartitionManifest, config: PipelineConfig, partition: str, store: StoreLayout
 ) -> bool:
-    """Return whether the files have the names and sizes that they had when they were prepared."""
+    """Return whether the files still have the names and sizes with which they were prepared."""
     shards = [ShardManifest.load(store.resolve(uri)) for uri in manifest.shards]
     before = sorted((shard.input_uri, shard.input_bytes) for shard in shards)
     files = match_inputs(config.corpus.input_pattern, partition, store)
@@ -95,11 +95,11 @@ def check(
     *,
     location: Callable[[str], str | None] = uris.location,
 ) -> list[str]:
-    """Return one line for every reason why a run cannot succeed; empty when nothing was found.
+    """Return one line for every reason why a run cannot succeed; empty if there is none.
 
-    :param config: sound by itself, as :func:`pipeline_config.with_overrides` returns it.
+    :param config: valid in itself, as :func:`pipeline_config.with_overrides` returns it.
     :param partition: the partition to train on.
-    :param location: tells where a URI's storage is, such as ``US-CENTRAL1``.
+    :param location: returns the location of a URI's storage, such as ``US-CENTRAL1``.
     """
     checks: dict[str, Callable[[], Iterable[str]]] = {
         "corpus.input_pattern": lambda: _text_problems(config, partition, store),
@@ -116,8 +116,8 @@ def check(
 
 
 def _probe_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
-    """Yield why a labelled task cannot be prepared, as far as that shows at once."""
-    # Imported when it is needed: it needs libraries that would slow the parsing of a DAG file.
+    """Yield why a labeled task cannot be prepared, as far as quick checks can tell."""
+    # Imported lazily: it needs libraries that would slow the parsing of a DAG file.
     from beam_jobs.labelled.description import check_task
 
     for task in config.promotion.probe_tasks:
@@ -127,7 +127,7 @@ def _probe_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]
 def common_checks(
     config: RentalConfig, store: StoreLayout, location: Callable[[str], str | None]
 ) -> dict[str, Callable[[], Iterable[str]]]:
-    """Return the checks that runs of all kinds need, by the setting that they are about."""
+    """Return the checks for runs of all kinds, by the setting that they are about."""
     settings = PipelineConfig(beam=config.beam, tpu=config.tpu, budget=config.budget)
     return {
         "beam.runner": lambda: _lines("beam.runner", dataflow_finding(settings, store)),
@@ -137,11 +137,11 @@ def common_checks(
 
 
 def run_checks(store: StoreLayout, checks: Mapping[str, Callable[[], Iterable[str]]]) -> list[str]:
-    """Return the lines of all checks, of the store itself first.
+    """Return the lines of all checks; if the store itself fails, only of its checks.
 
-    :param checks: by the setting that they are about, each returns a line for every problem.
+    :param checks: by the setting that they are about; each returns a line for every problem.
     """
-    # If nothing can be stored, looking for what is stored only repeats the reason.
+    # If the store is unusable, checks of stored files would only repeat the reason.
     found = _lines("store", rights_finding(store.root)) or _lines("store", store_finding(store))
     if found:
         return found
@@ -156,10 +156,10 @@ def run_checks(store: StoreLayout, checks: Mapping[str, Callable[[], Iterable[st
 
 
 def _told(error: Exception) -> str:
-    """Return what an error says, if that is nothing of a file's content; else its type.
+    """Return an error's message, if it cannot quote a file's content; else its type.
 
-    Our own errors quote none, nor do the system's and a service's. Who else raises, on a file that
-    nobody foresaw, may well.
+    Our own errors quote no content, nor do those of the system and of services. Other libraries
+    may, on an unexpected file.
     """
     kind = type(error)
     is_ours_or_a_services = kind.__module__.partition(".")[0] in {*_ROOMS, *_SERVICES}
@@ -173,11 +173,11 @@ def _lines(setting: str, finding: Finding | None) -> list[str]:
 
 
 def _text_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
-    # Imported when it is needed: they need libraries that would slow the parsing of a DAG file.
+    # Imported lazily: they need libraries that would slow the parsing of a DAG file.
     from preflight.run.inputs import field_problems, input_problems
 
     found = list(input_problems(config, partition, store))
-    # Whatever has no text has no size either.
+    # Input without text has no fields to check and no size to estimate.
     yield from found or (
         *field_problems(config, partition, store),
         *disk_problems(config, partition, store),

@@ -1,4 +1,4 @@
-"""Checks that the disks of a local store and of TPU VMs have room for a run. Estimates."""
+"""Checks by estimates that the disks of a local store and of TPU VMs have space for a run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from preflight.estimates.sizes import (
 )
 
 _MARGIN = 1.25
-"""For what is not counted: logs, events, the index of documents, a training that resumes."""
+"""Factor for what is not counted: logs, events, the index of documents, a resumed training."""
 
 
 def disk_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
-    """Yield a line when the disk of a local store has less room than the run needs.
+    """Yield a line if the disk of a local store has less space than the run needs.
 
     Buckets have no limit.
     """
@@ -40,7 +40,7 @@ def disk_problems(config: PipelineConfig, partition: str, store: StoreLayout) ->
 
 
 def vm_disk_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
-    """Yield a line when a TPU VM's disk has less room than a run copies there from a bucket."""
+    """Yield a line if a TPU VM's disk has less space than a run copies there from a bucket."""
     copied = vm_disk.estimated(config, partition, store)
     if copied is not None and (found := vm_disk.problem(config, copied)):
         yield found
@@ -48,7 +48,7 @@ def vm_disk_problems(config: PipelineConfig, partition: str, store: StoreLayout)
 
 def needed_bytes(config: PipelineConfig, partition: str, store: StoreLayout) -> int:
     """Return about how many bytes a run adds to the store: records, checkpoints and the model."""
-    # One is written while max_to_keep others are there; the best one is kept beside them.
+    # One is written while max_to_keep others exist; the best one is kept in addition.
     kept = config.training.max_to_keep + 1 + config.training.keep_best
     versions = 1 + len(config.promotion.export_formats)
     model = kept * checkpoint_bytes(config) + 2 * versions * model_bytes(config)
@@ -56,5 +56,5 @@ def needed_bytes(config: PipelineConfig, partition: str, store: StoreLayout) -> 
 
 
 def existing_folder(folder: Path) -> Path:
-    """Return the folder, or the nearest above it that is there."""
+    """Return the folder, or its nearest parent that exists."""
     return next(path for path in (folder, *folder.parents) if path.exists())

@@ -1,4 +1,4 @@
-"""All checks before a fine-tuning run that have to look at files; as those of a pretraining run."""
+"""All checks before a fine-tuning run that need to read files or ask the cloud."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from trained_models.importing.sources import weight_files
 from trained_models.text_to_text.sizes import describe
 
 _MARGIN = 1.25
-"""For what is not counted: logs, events, predictions."""
+"""Factor for files that are not counted: logs, events, predictions."""
 
 _GONE = "Retention keeps the newest classifiers of each task; train it again, or use a newer run"
 
 
 def idle_reason(config: FinetuningConfig, store: StoreLayout) -> str | None:
-    """Return why a run that nobody asked for has nothing to do; None: it has something."""
+    """Return why an automatically started run has nothing to do; None: it has something to do."""
     if not config.finetuning.tasks and config.finetuning.source_run is None:
         return (
             "finetuning.tasks is empty in this installation's preset "
@@ -58,10 +58,10 @@ def check(
     *,
     location: Callable[[str], str | None] = uris.location,
 ) -> list[str]:
-    """Return one line for every reason why a run cannot succeed; empty when nothing was found.
+    """Return one line for every reason why a run cannot succeed; empty if there is none.
 
     :param config: as :func:`completed` returns it.
-    :param location: tells where a URI's storage is, such as ``US-CENTRAL1``.
+    :param location: returns the location of a URI's storage, such as ``US-CENTRAL1``.
     """
     checks: dict[str, Callable[[], Iterable[str]]] = {
         "finetuning.tasks": lambda: _task_problems(config, store),
@@ -74,7 +74,7 @@ def check(
 
 
 def _task_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
-    # Imported when it is needed: it needs libraries that would slow the parsing of a DAG file.
+    # Imported lazily: it needs libraries that would slow the parsing of a DAG file.
     from beam_jobs.labelled.description import check_task
     from training.text_to_text.preparation import check_mixture
 
@@ -89,7 +89,7 @@ def _task_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str
 
 
 def _predict_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
-    """Yield a line for every task that names no file to predict."""
+    """Yield a line for every task without existing files to predict."""
     for task in config.finetuning.tasks:
         try:
             predict_files(store, task)
@@ -100,8 +100,8 @@ def _predict_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[
 def predict_files(store: StoreLayout, task: str) -> list[str]:
     """Return the files of a task whose labels are to be predicted.
 
-    :raises ConfigError: the task is not described, or names none.
-    :raises UserError: its pattern matches nothing.
+    :raises ConfigError: the task has no description, or that names no files to predict.
+    :raises UserError: its pattern matches no file.
     """
     from beam_jobs.labelled.description import load_task
     from corpus.text.inputs import list_inputs
@@ -137,7 +137,7 @@ def _model_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[st
             f"({version.vocabulary_sha256}) than {lineage.vocabulary} ({vocabulary.sha256})."
         )
     if config.finetuning.mode in ("export", "predict"):
-        return  # the rows are as long as those that the classifier was trained on
+        return  # the rows have the length with which the classifier was trained
     model = encoder_config(config, store).model
     if model.has_decoder:
         yield (
@@ -195,7 +195,7 @@ def _source_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[s
 
 
 def _unusable(trial: TrialLayout) -> str | None:
-    """Return why a trial's classifier cannot be used, or None. Its weights are not read."""
+    """Return why a trial's classifier cannot be used, or None; does not read its weights."""
     if TrialResult.load_or_none(trial.result) is None:
         return f"is not done: there is no {trial.result}. Let its run end first."
     try:
@@ -210,7 +210,7 @@ def _unusable(trial: TrialLayout) -> str | None:
 
 
 def _disk_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str]:
-    """Yield a line when the disk of a local store has less room than the run needs."""
+    """Yield a line if the disk of a local store has less space than the run needs."""
     if uris.is_cloud(store.root) or config.finetuning.source_run is not None:
         return
     needed = needed_bytes(config, store)
@@ -224,8 +224,8 @@ def _disk_problems(config: FinetuningConfig, store: StoreLayout) -> Iterator[str
 
 
 def needed_bytes(config: FinetuningConfig, store: StoreLayout) -> int:
-    """Return about how many bytes the run's trials add to the store: their checkpoints."""
-    # One is written while max_to_keep others are there; the best one is kept beside them.
+    """Return about how many bytes the run's trials add to the store in checkpoints."""
+    # One is written while max_to_keep others exist; the best one is kept in addition.
     kept = TrainingConfig().max_to_keep + 1 + config.finetuning.keep_best
     if (folder := config.text_to_text.init_checkpoint) is not None:
         weights = text_checkpoint_bytes(describe(store.resolve(folder)))

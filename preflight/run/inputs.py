@@ -1,6 +1,6 @@
-"""Checks the input text of a partition: there is some, all of it, and it can be read.
+"""Checks that the input text of a partition exists, is complete and readable.
 
-The fields or columns that are asked for are in the first file of each format.
+Also that the first file of each format has the configured fields or columns.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def input_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
 
 
 def _no_text(files: list[str], config: PipelineConfig) -> Iterator[str]:
-    """Yield a line when not one of the files has text in it."""
+    """Yield a line if none of the files has text in it."""
     reasons = []
     for uri in files:
         reason = _why_unusable(uri, config)
@@ -83,7 +83,7 @@ def _no_text(files: list[str], config: PipelineConfig) -> Iterator[str]:
 
 
 def _other_tokens(files: list[str], config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
-    """Yield a line when the first file of rows of tokens was made with another vocabulary."""
+    """Yield a line if the first file of token rows was made with another vocabulary."""
     uri = next((uri for uri in files if input_format(uri, config) == "tfrecord"), None)
     if uri is None:
         return
@@ -103,7 +103,7 @@ def _other_tokens(files: list[str], config: PipelineConfig, store: StoreLayout) 
 
 
 class _EnoughSeenError(Exception):
-    """So many documents cannot be read that the rest need not be tried."""
+    """Enough documents were unreadable to skip the rest."""
 
 
 def _why_unusable(uri: str, config: PipelineConfig) -> str | None:
@@ -114,7 +114,7 @@ def _why_unusable(uri: str, config: PipelineConfig) -> str | None:
         if len(rejects) == _TRIED_DOCUMENTS:
             raise _EnoughSeenError
 
-    # Any text will do, so that not much of it has to be read.
+    # Accept any text, so that little of it has to be read.
     any_text = {"min_document_characters": 0, "keep_languages": []}
     corpus = config.corpus.model_copy(update=any_text)
     counts = DocumentCounts()
@@ -140,10 +140,10 @@ def _why_unusable(uri: str, config: PipelineConfig) -> str | None:
 
 
 def field_problems(config: PipelineConfig, partition: str, store: StoreLayout) -> Iterator[str]:
-    """Yield a line for each format whose first file does not have the text's or group's field.
+    """Yield a line for each format whose first file lacks the configured text or group field.
 
-    A partition may mix formats. Those that have no fields are enough for a run to begin, and the
-    others would be found wanting only when all of it was read.
+    A partition may mix formats. Formats without fields suffice for a run to start, and the missing
+    fields of the others would show only once everything was read.
     """
     firsts: dict[InputFormat, str] = {}
     for uri in match_inputs(config.corpus.input_pattern, partition, store):
@@ -158,7 +158,7 @@ def field_problems(config: PipelineConfig, partition: str, store: StoreLayout) -
 
 
 def _why_missing(uri: str, uri_format: InputFormat, corpus: CorpusConfig) -> str | None:
-    """Return why none of the first documents has the fields; None if one has, or all is unclear."""
+    """Return why none of the first documents has the fields; None if one has, or if unclear."""
     detail = None
     with request_paths.open_stream(uri) as stream:
         try:

@@ -1,4 +1,4 @@
-"""Checks a configuration against its lineage, in which vocabulary, documents, architecture are
+"""Checks a configuration against its lineage, whose vocabulary, documents and architecture are
 frozen."""
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from trained_models.importing.vocabulary import (
 _read = functools.partial(request_paths.read, model=True)
 _open = functools.partial(request_paths.open_stream, model=True)
 _ARCHITECTURE = tuple(f"model.{name}" for name in ARCHITECTURE)
-# Of models from before the setting.
+# Values of models that are older than the setting.
 _BEFORE = {"model.architecture": BERT}
 
 
 def vocabulary_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
     """Yield a line for every way in which the vocabulary does not fit.
 
-    A given one must be of the kind that is asked for and fit model and casing. The lineage's own
-    must fit the configuration, and be made from a given one.
+    A given one must be of the configured kind and fit model and casing. The lineage's own must fit
+    the configuration and be made from the given one, if there is one.
     """
     lineage = store.lineage(config.model.lineage_id)
     given, own = None, None
@@ -85,7 +85,7 @@ def vocabulary_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[
 def _made_of(
     given: Vocabulary | None, own: Vocabulary | None, config: PipelineConfig, store: StoreLayout
 ) -> Iterator[str]:
-    """Yield a line when a lineage's vocabulary is not, or cannot be, made of the given one."""
+    """Yield a line if a lineage's vocabulary is not, or cannot be, made from the given one."""
     if given is None:
         return
     if own is not None:
@@ -105,7 +105,7 @@ def _made_of(
 
 
 def document_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
-    """Yield a line when the lineage's documents were made, or split, by another rule."""
+    """Yield a line if the lineage's documents were made or split by another rule."""
     lineage = store.lineage(config.model.lineage_id)
     try:
         kept_unit(config, load_manifests(lineage).values(), config.corpus.partition)
@@ -114,11 +114,11 @@ def document_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[st
 
 
 def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
-    """Yield a line for every reason why training cannot start from the weights it should.
+    """Yield a line for every reason why training cannot start from the intended weights.
 
-    That is the model in use, whose architecture must be the configured one, and which must have
-    held-out rows of the configured length; or else ``model.init_checkpoint``, whose vocabulary must
-    be the lineage's too, if it is a model of ours. That of others may differ, token by token.
+    These are the model in use, which must have the configured architecture and held-out rows of the
+    configured length; or else ``model.init_checkpoint``, which must also have the lineage's
+    vocabulary if it is a model of ours. The vocabularies of other models may differ token by token.
     """
     lineage = store.lineage(config.model.lineage_id)
     pointer = ProductionPointer.load_or_none(lineage.production)
@@ -160,7 +160,7 @@ def start_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
 
 
 def _vocabulary_not_given(config: PipelineConfig, store: StoreLayout, start: str) -> Iterator[str]:
-    """Yield a line when a lineage would begin with a model and with another vocabulary than its."""
+    """Yield a line if a lineage would begin with a model but not with that model's vocabulary."""
     lineage = store.lineage(config.model.lineage_id)
     if config.vocabulary.uri is None and not uris.exists(lineage.vocabulary_info):
         yield (
@@ -184,7 +184,7 @@ def _differences(
     try:
         frozen = parse_config(data, version.config)
     except ConfigError as error:
-        # Not its lines: that of a rule that joins settings has their values.
+        # Only the settings' names: the line of a rule that combines settings has their values.
         lines = [line.removeprefix(f"{version.config}: ") for line in error.violations]
         broken = sorted({line.partition(":")[0] for line in lines})
         yield (
@@ -199,7 +199,7 @@ def _differences(
 
 
 def general_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
-    """Yield a line when the partition of general text was never prepared."""
+    """Yield a line if the partition of general text was never prepared."""
     partition = config.evaluation.general_partition
     if partition is None:
         return
@@ -212,7 +212,7 @@ def general_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str
 
 
 def pattern_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str]:
-    """Yield a line when no prepared partition has a name that checkpoints are to be scored on."""
+    """Yield a line if no prepared partition has a name that matches ``evaluation.pattern``."""
     lineage = store.lineage(config.model.lineage_id)
     if config.evaluation.pattern is not None and not partitions_to_score(lineage, config):
         yield (
@@ -223,10 +223,10 @@ def pattern_problems(config: PipelineConfig, store: StoreLayout) -> Iterator[str
 
 
 def _rows_missing(config: PipelineConfig, manifest_uris: Iterable[str]) -> Iterator[str]:
-    """Yield a line when a partition that the model in use has seen lacks rows of the wanted length.
+    """Yield a line if a partition that the model in use has seen lacks rows of the wanted length.
 
     Candidate and model in use are compared on the held-out rows of earlier partitions too, any of
-    which may be scored. It would fail after the training was paid for.
+    which may be scored. The comparison would fail after the training was paid for.
     """
     masking = config.masking
     wanted = (masking.max_seq_length, masking.max_predictions_per_seq)
@@ -251,7 +251,7 @@ def _init_checkpoint(config: PipelineConfig, store: StoreLayout, start: str) -> 
     version = VersionLayout(store.resolve(start))
     try:
         require_model(version.root)
-        # Also what is opened, by whichever reader: a link may have been replaced meanwhile.
+        # This also catches errors on opening a file: a link may have been replaced meanwhile.
         yield from _start(config, store, version)
     except request_paths.OutsideRootsError as error:
         yield f"model.init_checkpoint: {error}"
@@ -280,7 +280,7 @@ def _start(config: PipelineConfig, store: StoreLayout, version: VersionLayout) -
 
 
 def _other_weights(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
-    """Yield a line when weights that are no model version do not fit, as far as files tell."""
+    """Yield a line if weights that are no model version do not fit, as far as their files show."""
     try:
         kind = source_kind(uri)
         if kind is SourceKind.OURS:
@@ -305,10 +305,10 @@ def _other_casing(
     known: SourceVocabulary | None,
     tokens: tuple[str, ...],
 ) -> Iterator[str]:
-    """Yield a line when a source's words have capitals and the lineage's have not, or conversely.
+    """Yield a line if a source is cased and the lineage is not, or vice versa.
 
-    Its tokenizer says it, else its vocabulary. That of the lineage is compared with the setting
-    elsewhere. Byte-level BPE has none.
+    A source's casing is that of its tokenizer, else of its vocabulary. The lineage's vocabulary is
+    compared with the setting elsewhere. Byte-level BPE has no casing.
     """
     if config.vocabulary.kind == "bpe":
         return
@@ -330,12 +330,12 @@ def _other_casing(
 def _check_weights(
     config: PipelineConfig, uri: str, kind: SourceKind, described: Description | None
 ) -> None:
-    """Look at the headers of weights; files of PyTorch are read by the task that imports.
+    """Check the headers of weight files; PyTorch files are read only by the task that imports.
 
-    :param described: what a file beside them says.
-    :raises UserError: there is no masked-LM head, and none is to begin anew, or a tensor has
-        another shape than is described.
-    :raises BadDataError: a file is damaged or not complete.
+    :param described: the content of the description file next to them.
+    :raises UserError: there is no masked-LM head although none is to be trained anew, or a tensor
+        has another shape than described.
+    :raises BadDataError: a file is damaged or incomplete.
     """
     by = "the model section" if described is None else described.uri
     if kind is not SourceKind.HUGGING_FACE:
@@ -361,7 +361,7 @@ def _check_weights(
 
 
 def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) -> Iterator[str]:
-    """Yield a line for each way in which the result of a run differs, if it is no version yet."""
+    """Yield a line for each mismatch with the result of a run that is not a version yet."""
     files = model_files(uri, read=_read)
     place = uris.join(files.folder, files.inputs)
     inputs = TrainingInputs.parse(_read(place), place)
@@ -379,25 +379,25 @@ def _training_differences(config: PipelineConfig, store: StoreLayout, uri: str) 
 
 
 def _lineage_tokens(config: PipelineConfig, store: StoreLayout) -> tuple[str, ...] | None:
-    """Return the tokens the run will have; None when they are not known yet."""
+    """Return the tokens the run will have; None if they are not known yet."""
     lineage = store.lineage(config.model.lineage_id)
     try:
         own = find_vocabulary(config, lineage)
         if own is None and config.vocabulary.uri is not None:
             own = read_vocabulary(store.resolve(config.vocabulary.uri), by_request=True)
     except UserError:
-        # Named by vocabulary_problems already.
+        # Already reported by vocabulary_problems.
         return None
     return own.tokens if own else None
 
 
 def _lineage_vocabulary_sha256(config: PipelineConfig, store: StoreLayout) -> str | None:
-    """Return the hash of the vocabulary the run will have; None when one will be made."""
+    """Return the hash of the vocabulary the run will have; None if one will be made."""
     lineage = store.lineage(config.model.lineage_id)
     info = VocabularyInfo.load_or_none(lineage.vocabulary_info)
     if info is not None:
         return info.sha256
-    # With words added to it, it is no longer the one that a model was trained with.
+    # With words added, it is no longer the vocabulary that a model was trained with.
     if config.vocabulary.uri is None or config.vocabulary.domain_words:
         return None
     try:

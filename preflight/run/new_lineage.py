@@ -1,4 +1,4 @@
-"""What a new line of models would cost: what is said when a setting frozen in this one changes."""
+"""Estimates the cost of a new lineage, for messages about settings that are frozen in this one."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from preflight.estimates.speed import Speed, find_speed
 
 
 def new_lineage_words(config: PipelineConfig, store: StoreLayout) -> str:
-    """Return a sentence with what a new lineage begins with, and the estimated cost of training it.
+    """Return a sentence with a new lineage's initial weights and the estimated cost of training it.
 
-    That is as many steps as made the model in use, on all partitions that it has seen. Empty when
-    there is no such model, or its files do not tell.
+    The estimate is for as many steps as the model in use had, on all partitions that it has seen.
+    Empty if there is no such model, or its files cannot be read.
     """
     lineage = store.lineage(config.model.lineage_id)
     try:
@@ -34,7 +34,7 @@ def new_lineage_words(config: PipelineConfig, store: StoreLayout) -> str:
         rows = sum(manifest.training_rows for manifest in seen)
         speed, unlike = _speed(config, version, store, model.train_steps_total)
     except (FileNotFoundError, FormatError, ConfigError):
-        # The check that asks for the sentence names the damage.
+        # The check that asks for the sentence reports the damage.
         return ""
     count = len(seen)
     return (
@@ -56,7 +56,7 @@ def _beginning(config: PipelineConfig) -> str:
 def _speed(
     config: PipelineConfig, version: VersionLayout, store: StoreLayout, steps: int
 ) -> tuple[Speed | None, str]:
-    """Return the time of so many steps, and a remark if it is that of the model in use."""
+    """Return the speed for the given number of steps, and a remark on what it is based on."""
     speed = find_speed(_with_steps(config, steps), store)
     if speed is not None:
         return speed, f" (by: {speed.basis})"

@@ -1,1 +1,1 @@
-"""Whether models of each architecture compute what the library transformers does."""
+"""Checks that models of each architecture compute the same as the library transformers."""

@@ -2,9 +2,9 @@
 
 ``python -m verification.architecture_check --torch .venv-torch/bin/python`` prints a line of JSON
 for each check, with ``name``, ``value``, ``limit`` and ``holds``, and exits with 1 if one does not
-hold. Sizes are those of the published base models; weights are random. Tokens are those of the
-tokenizer that is exported with a model, and, of byte-level BPE, of the published merges of GPT-2,
-which are RoBERTa's. What is compared of T5, no architecture of pretraining, is in
+hold. Sizes are those of the published base models; weights are random. Tokens are compared for the
+tokenizer that is exported with a model and, for byte-level BPE, for the published merges of GPT-2,
+which RoBERTa uses. The comparisons of T5 are in
 :mod:`verification.architecture_check.text_to_text`.
 """
 
@@ -81,7 +81,7 @@ def check(name: str, python: Path) -> Iterator[dict[str, Any]]:
 
 
 def check_tokens(name: str, python: Path) -> Iterator[dict[str, Any]]:
-    """Yield how many texts have other tokens than the library's tokenizer gives them."""
+    """Yield how many texts get other tokens than from the library's tokenizer."""
     texts = token_texts.make(TEXTS)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -103,7 +103,7 @@ def check_tokens(name: str, python: Path) -> Iterator[dict[str, Any]]:
 
 
 def _imported(name: str, folder: Path, python: Path) -> tuple[Floats, Floats]:
-    """Return the logits of a model that the library wrote: the library's, and ours."""
+    """Return the library's and our logits of a model that the library wrote."""
     form = architecture.named(name).hugging_face
     rows = _rows(name, folder)
     published = dict(form.constants)
@@ -124,7 +124,7 @@ def _imported(name: str, folder: Path, python: Path) -> tuple[Floats, Floats]:
 
 
 def _exported(name: str, folder: Path, python: Path) -> tuple[Floats, Floats]:
-    """Return the logits of a model that was exported: ours, and the library's."""
+    """Return our and the library's logits of a model that we exported."""
     from training.architectures.models import build_model, named_variables
     from training.exporting import hugging_face
 
@@ -155,7 +155,7 @@ def _settings(name: str) -> dict[str, Any]:
 
 
 def _rows(name: str, folder: Path) -> dict[str, npt.NDArray[np.int32]]:
-    """Write rows of several lengths as the library takes them, and return them."""
+    """Write rows of several lengths in the library's format, and return them."""
     random = np.random.default_rng(2)
     mask = (np.arange(LENGTH) < [[LENGTH], [100], [57], [9]]).astype(np.int32)
     ids = random.integers(5, 30000, (ROWS, LENGTH))
@@ -187,7 +187,7 @@ def _logits(model: Any, rows: dict[str, npt.NDArray[np.int32]]) -> Floats:
 
 
 def _run(python: Path, folder: Path, *arguments: str) -> Floats:
-    """Return the logits that the program beside PyTorch writes."""
+    """Return the logits that the program in the PyTorch environment writes."""
     logits = folder / "logits.npy"
     _start(python, *arguments, folder / "rows.npz", logits)
     found: Floats = np.load(logits)

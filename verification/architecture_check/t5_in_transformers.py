@@ -1,9 +1,9 @@
-"""What the library transformers makes of T5 models. Runs beside PyTorch, in another environment.
+"""Runs T5 models in the library transformers, in a separate environment with PyTorch.
 
-``python t5_in_transformers.py write SIZES.json FOLDER INPUTS.npz OUTPUTS.npz`` writes a model of
-random weights; ``read FOLDER INPUTS.npz OUTPUTS.npz`` reads one. Both write what it computes of
-``source`` [R, S]: ``logits`` for ``target`` [R, T], where there are targets; greedy and beam ids,
-where ``settings`` says ``length, beams, length_penalty, …``, beam ids for each penalty.
+``python t5_in_transformers.py write SIZES.json FOLDER INPUTS.npz OUTPUTS.npz`` writes a model with
+random weights; ``read FOLDER INPUTS.npz OUTPUTS.npz`` reads one. Both write its outputs for
+``source`` [R, S]: ``logits`` for ``target`` [R, T], if there are targets; greedy and beam ids, if
+there are ``settings``: ``length, beams, length_penalty, …``, with beam ids for each penalty.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def write(sizes: Path, folder: Path) -> T5ForConditionalGeneration:
-    """Return a new model, after it was written."""
+    """Write a new model, and return it."""
     torch.manual_seed(1)
     content = json.loads(sizes.read_text())
     noise, embedding = content.pop("noise"), content.pop("embedding")
@@ -33,7 +33,7 @@ def write(sizes: Path, folder: Path) -> T5ForConditionalGeneration:
     config = T5Config(**content, decoder_start_token_id=0)
     model = T5ForConditionalGeneration(config)
     if not config.scale_decoder_outputs:
-        # The library makes new models of 1.1 with one matrix for both; published ones have two.
+        # The library creates new 1.1 models with one matrix for both; published ones have two.
         model.lm_head.weight = torch.nn.Parameter(model.shared.weight.detach().clone())
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -80,7 +80,7 @@ def compute(model: T5ForConditionalGeneration, inputs: Arrays) -> Arrays:
                 length_penalty=penalty,
                 early_stopping=False,
             ).numpy()[:, 1:]
-            # A finished beam is filled up with </s>: the library takes the padding 0 for none.
+            # A finished beam is filled with </s>: the library treats the padding 0 as unset.
             part[np.cumsum(np.cumsum(part == _END, axis=1), axis=1) > 1] = 0
             ids[rows, : part.shape[1]] = part
         outputs[name] = ids
@@ -88,7 +88,7 @@ def compute(model: T5ForConditionalGeneration, inputs: Arrays) -> Arrays:
 
 
 def main() -> None:
-    """Write or read a model, and what it computes."""
+    """Write or read a model, and write its outputs."""
     task, *arguments, inputs, outputs = sys.argv[1:]
     paths = [Path(argument) for argument in arguments]
     model = write(*paths) if task == "write" else read(*paths)

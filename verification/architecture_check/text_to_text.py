@@ -1,9 +1,9 @@
-"""T5 models against the library transformers: logits, stored weights, greedy and beam ids.
+"""Compares T5 models with the library transformers: logits, stored weights, greedy and beam ids.
 
-Logits and weights at the published sizes of t5-small and t5-base, of both forms; ids at a small
-size, on rows of mixed length in padded batches. Every row of ids that differs has to be a tie: the
-two texts, or of greedy decoding the two tokens, have the same score within 1e-4 by the forward pass
-of training.
+Logits and weights at the published sizes of t5-small and t5-base, in both forms; ids at a small
+size, on rows of mixed length in padded batches. Every row of ids that differs must be a tie: the
+two texts, or for greedy decoding the two tokens, have the same score within 1e-4 by the forward
+pass of training.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from trained_models.text_to_text.sizes import EOS, SOURCE, TARGET, Form, describ
 from trained_models.text_to_text.weights import read_weights, tensors
 
 LIMIT = 1e-4
-"""Largest difference of a logit, relative to the largest; and of the scores of a tie."""
+"""Largest difference of a logit, relative to the largest logit; also of the scores of a tie."""
 GREEDY_SHARE, BEAM_SHARE = 0.99, 0.98
 BEAMS = 4
 LENGTH_PENALTIES = (1.0, 0.5)
-"""On both sides a text's log-probability is divided by its tokens, ``</s>`` included, to this."""
+"""On both sides a text's log-probability is divided by its token count, including ``</s>``, raised
+to this power."""
 _PROGRAM = Path(__file__).with_name("t5_in_transformers.py")
 _BATCH = 32
 
@@ -41,10 +42,10 @@ REAL: dict[str, Sizes] = {
     "base": {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12},
 }
 _NARROWER = {"small": {"d_ff": 1024, "num_layers": 8, "num_heads": 6}, "base": {"d_ff": 2048}}
-"""What T5 1.1 has otherwise."""
+"""Sizes in which T5 1.1 differs."""
 _NOISE = 0.005
-"""With 0.02 attention of 1.1 is so sharp that the library's float32 differs from its own float64 by
-half of the limit; with this by 8e-7."""
+"""With 0.02 the attention of 1.1 is so sharp that the library's float32 differs from its own
+float64 by half of the limit; with this value, by 8e-7."""
 _DECODED: Sizes = {
     "vocab_size": 512,
     "d_model": 128,
@@ -57,7 +58,7 @@ DECODED: dict[Form, Sizes] = {
     "1.0": _DECODED | {"noise": 0.4, "embedding": 0.5, "end": 5.0},
     "1.1": _DECODED | {"noise": 0.2, "embedding": 1.0, "end": 3.0},
 }
-"""By these weights about half of the texts end, few are alike, and none is said with certainty."""
+"""With these weights about half of the texts end, few are equal, and no token is near-certain."""
 
 
 def checks(python: Path) -> Iterator[dict[str, Any]]:
@@ -146,14 +147,14 @@ def ids(form: Form, sizes: Sizes, python: Path, *, rows: int) -> Iterator[dict[s
 
 
 def _greedy_gap(model: Any, source: Any, ours: Any, theirs: Any) -> float:
-    """Return how far apart the two tokens are where two texts part."""
+    """Return the score difference of the first two tokens in which two texts differ."""
     place = int(np.argmax(ours != theirs))
     log_p = _log_p(model, source, ours)[place]
     return float(abs(log_p[ours[place]] - log_p[theirs[place]]))
 
 
 def _beam_gap(model: Any, source: Any, ours: Any, theirs: Any, *, penalty: float) -> float:
-    """Return how far apart the scores of two texts are."""
+    """Return the difference of two texts' scores."""
     scores = []
     for ids in (ours, theirs):
         ends = np.flatnonzero(ids == EOS)
@@ -166,7 +167,7 @@ def _beam_gap(model: Any, source: Any, ours: Any, theirs: Any, *, penalty: float
 def _log_p(model: Any, source: Any, ids: Any) -> npt.NDArray[np.float32]:
     import tensorflow as tf
 
-    # What comes after the end is never looked at, but must not be padding, which is masked.
+    # Tokens after the end are never used, but must not be padding, which is masked.
     target = np.where(ids == 0, EOS, ids)
     logits = model({SOURCE: source[None], TARGET: target[None]}, training=False)
     found: npt.NDArray[np.float32] = tf.nn.log_softmax(logits)[0].numpy()
@@ -195,7 +196,7 @@ def _export(folder: Path, model: Any) -> None:
     from trained_models.text_to_text.sizes import configuration
     from training.exporting.hugging_face import save_tensors, write_json
 
-    # Without a vocabulary, which these models have none of.
+    # Without a vocabulary, as these models have none.
     write_json(folder / "config.json", configuration(model.sizes, 0.1))
     save_tensors(folder, tensors(model.sizes, model.values()))
 
@@ -210,7 +211,7 @@ def _row(name: str, value: float, limit: float) -> dict[str, Any]:
 
 
 def run(python: Path, scratch: Path, inputs: Arrays, *arguments: str | Path) -> Arrays:
-    """Return what the program beside PyTorch computes of inputs."""
+    """Return the outputs that the program in the PyTorch environment computes from inputs."""
     given, outputs = scratch / "inputs.npz", scratch / "outputs.npz"
     with given.open("wb") as file:
         np.savez(file, allow_pickle=False, **inputs)

@@ -1,4 +1,4 @@
-"""Texts of many kinds, and the tokenizers that they are given to."""
+"""Makes texts of many kinds, and the tokenizers to compare on them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CLITICS = ("it's", "I'll", "'tis", "rock'n'roll", '"\'s"', "don't", "'" * 3)
 
 
 class Made(NamedTuple):
-    """Our tokenizer of a vocabulary, and a folder from which the library makes its own."""
+    """Our tokenizer for a vocabulary, and a folder from which the library creates its own."""
 
     vocabulary: Vocabulary
     tokenizer: Tokenizer
@@ -45,7 +45,7 @@ class Made(NamedTuple):
 
 
 def make(count: int) -> list[str]:
-    """Return different texts: plain English, and what goes wrong first."""
+    """Return various texts: plain English, and error-prone kinds."""
     draw = random.Random(_SEED)  # noqa: S311 - no secret
     words = " ".join(topics.values()).split()
 
@@ -74,9 +74,9 @@ def make(count: int) -> list[str]:
 
 
 def tokenizers(name: str, folder: Path, python: Path, program: Path) -> Iterator[tuple[str, Made]]:
-    """Yield the tokenizers of an architecture's models, by where the library's come from.
+    """Yield the tokenizers of an architecture's models, by direction: import or export.
 
-    :param program: writes the library's tokenizer of byte-level BPE.
+    :param program: writes the library's byte-level BPE tokenizer.
     """
     if ModelConfig.model_validate({"architecture": name}).has_byte_tokens:
         theirs = folder / "theirs"

@@ -1,1 +1,1 @@
-"""Attacks on what is stored and decided: accidents and malice, with controls."""
+"""Attacks on stored data and decisions, by accident and by malice, with controls."""

@@ -1,9 +1,9 @@
-"""Tries attacks on the store and the registry, and controls in which a mend is switched off.
+"""Tries attacks on the store and the registry, and controls with a safeguard disabled.
 
 Copy-paste: ``python -m verification.attack_check --only "full disk"``. Prints a line of JSON for
-each row; what is done with the same code is kept. It needs root, for disks of its own.
+each row; results for the same code are reused. It needs root, to mount its own disks.
 
-Exit code: 0 nothing was bad or lost, and each control was bad; 1 otherwise.
+Exit code: 0 if no attack did harm or lost data, and each control did harm; 1 otherwise.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from verification.checks import add_state_dir, code_version
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Try what the command line says; return the exit code."""
+    """Run the command line; return the exit code."""
     options = _parser().parse_args(argv)
-    # Some rows run tasks, whose operators are where only Airflow looks by itself.
+    # Some rows run tasks, whose operators are in a folder that only Airflow adds by itself.
     sys.path[:0] = import_path().split(os.pathsep)
     from verification.attack_check.catalogue import ROWS
 
@@ -101,9 +101,9 @@ def _try(row: Row) -> Result:
 
 @contextmanager
 def _lines() -> Iterator[TextIO]:
-    """Yield where rows are printed; for so long, all else that goes there goes to the errors.
+    """Yield the real stdout for the rows; all other output to stdout goes to stderr meanwhile.
 
-    Airflow logs to the standard output.
+    Airflow logs to stdout.
     """
     saved = os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""All rows of the check. A group of attacks has a file of its own, with its ``ROWS``."""
+"""All rows of the check. Each group of attacks has its own file with its ``ROWS``."""
 
 from __future__ import annotations
 

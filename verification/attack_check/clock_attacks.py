@@ -1,4 +1,4 @@
-"""Attacks by clocks that are wrong: on the lease of a run that lives, and on what is young."""
+"""Attacks by wrong clocks: on the lease of a live run, and on objects too young to prune."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAYS_AHEAD = (15.0, 20.0, 400.0)
 
 
 class Clock(datetime):
-    """A machine's clock that is wrong."""
+    """A wrong clock of a machine."""
 
     ahead = timedelta()
 
@@ -37,7 +37,7 @@ class Clock(datetime):
 
 
 def leases(folder: Path, times: int) -> Tally:
-    """Claim the lineage of a run that lives, from machines whose clocks are wrong."""
+    """Claim the lineage of a live run from machines whose clocks are wrong."""
     tally = Tally()
     for number in range(times):
         path = str(folder / str(number))
@@ -65,13 +65,13 @@ def leases(folder: Path, times: int) -> Tally:
 
 
 def has_ended(held: LineageLease) -> bool:
-    """Return what Airflow says of the holder: it lives."""
+    """Return Airflow's answer about the holder: it has not ended."""
     return False
 
 
 @contextmanager
 def lease_by_the_clock() -> Iterator[None]:
-    """Let an expired lease be free, whoever has it."""
+    """Treat an expired lease as free, even if its holder is live."""
 
     def ended(held: LineageLease) -> bool:
         return held.expires <= lease.datetime.now(UTC)
@@ -81,9 +81,9 @@ def lease_by_the_clock() -> Iterator[None]:
 
 
 def prunes(folder: Path, times: int) -> Tally:
-    """Remove what is old, from a machine whose clock is days ahead, in a store minutes old.
+    """Prune a store that is minutes old from a machine whose clock is days ahead.
 
-    Every other time that machine has written some of the store.
+    Every other time that machine has written some of the store's objects.
     """
     tally = Tally()
     for number in range(times):

@@ -1,4 +1,4 @@
-"""Attacks by text: bombs, documents without end, files that are none, machines that fail."""
+"""Attacks by text: decompression bombs, endless documents, special files, failing machines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from verification.attack_check.hostile_corpora import (
 from verification.attack_check.rows import Row, Tally
 
 _DOCUMENT_SECONDS = 10
-"""Of the processor, for the whole job on a partition of one document."""
+"""Processor time for the whole job on a partition of one document."""
 _BOMB_SECONDS = 300
 _WAIT_SECONDS = 20
 _REFUSED = (40, 41)
@@ -45,7 +45,7 @@ _ROWS = 100
 
 
 def _through(corpora: Sequence[Corpus], **limits: Any) -> Callable[[Path, int], Tally]:
-    """Return an attack: prepare the first so many of some corpora."""
+    """Return an attack that prepares the first ``times`` of the given corpora."""
 
     def attack(folder: Path, times: int) -> Tally:
         tally, job = Tally(), DataJob(folder)
@@ -65,7 +65,7 @@ def _through(corpora: Sequence[Corpus], **limits: Any) -> Callable[[Path, int], 
 
 
 def _inputs(folder: Path) -> int:
-    """Return how many files of text a partition has."""
+    """Return the number of text files in a partition."""
     return sum(
         path.is_file() and not path.name.startswith(".") and path.name != "_SUCCESS"
         for path in folder.iterdir()
@@ -73,7 +73,7 @@ def _inputs(folder: Path) -> int:
 
 
 def _problems(ended: Ended, corpus: Corpus, files: int, store: Path) -> Iterator[str]:
-    """Yield what is wrong with what became of a corpus: the job has to use it, or say why not."""
+    """Yield what is wrong with a job's outcome: it must use the corpus, or say why not."""
     if ended.over:
         yield ended.over
         return
@@ -103,7 +103,7 @@ def _without_all() -> Iterator[None]:
 
 
 def _without_batches() -> AbstractContextManager[Any]:
-    """Let a batch of Parquet have many rows, however long they or their pages are when decoded."""
+    """Let a Parquet batch have many rows, regardless of the decoded size of rows and pages."""
     return mock.patch.multiple(
         parquet_documents, _largest_page=lambda _file, _columns: 1, _MAX_BATCH_ROWS=1024
     )
@@ -115,7 +115,7 @@ def _without_fewer_marks() -> AbstractContextManager[Any]:
 
 @contextmanager
 def _without_oddities() -> Iterator[None]:
-    """Look neither at what is no file, nor at names."""
+    """Check neither for entries that are no files, nor for odd names."""
     with (
         mock.patch.object(inputs, "_unusable", return_value=()),
         mock.patch.object(partitions, "overlooked", return_value=()),
@@ -124,7 +124,7 @@ def _without_oddities() -> Iterator[None]:
 
 
 def odd_partitions(folder: Path, times: int) -> Tally:
-    """Put beside a partition what looks like one and is none; somebody has to say so."""
+    """Put entries next to a partition that look like one but are none; they must be reported."""
     tally = Tally()
     for number in range(times):
         root = folder / str(number)
@@ -180,7 +180,7 @@ _ODD_PARTITIONS = (
 
 
 def stars(folder: Path, times: int) -> Tally:
-    """Look for partitions by patterns of many stars that match nothing."""
+    """Search for partitions by patterns of many stars that match nothing."""
     tally = Tally()
     (folder / "corpus" / "p").mkdir(parents=True)
     (folder / "corpus" / "p" / ("a" * 200)).write_text("text")
@@ -199,13 +199,13 @@ def stars(folder: Path, times: int) -> Tally:
 
 
 def _trying_all_places(pattern: str, partition: str) -> str:
-    """Turn a pattern into an expression that tries all places of all stars."""
+    """Turn a pattern into a regular expression that backtracks over all positions of all stars."""
     found = re.escape(pattern).replace(r"\*", "[^/]*")
     return found.replace(r"\{partition\}", f"(?P<partition>{partition})")
 
 
 class _FailingFile:
-    """A file whose reading fails after some bytes, once it was written."""
+    """A file whose reads fail after a number of bytes."""
 
     def __init__(self, file: BinaryIO, error: Exception, after: int) -> None:
         self._file = file
@@ -234,7 +234,7 @@ class _FailingFile:
 
 
 def failing_machines(folder: Path, times: int) -> Tally:
-    """Prepare Parquet on a machine that fails while it reads, then on one that does not."""
+    """Prepare Parquet on a machine that fails while reading, then on one that does not."""
     tally, job, draw = Tally(), DataJob(folder), random.Random(1)  # noqa: S311 - drawn by seed
     for number in range(times):
         store = job.store(str(number))
@@ -274,10 +274,10 @@ def _failing_reads(error: Exception, after: int) -> AbstractContextManager[Any]:
 
 @contextmanager
 def _little_memory(more: int) -> Iterator[None]:
-    """Let a process have not many bytes more than it has when it begins to read Parquet.
+    """Limit a process to little more memory than it has when it begins to read Parquet.
 
-    Only while it reads: what is done with the rows may need a thread, and libraries that get none
-    end the process.
+    The limit applies only while it reads: the processing of rows may need a thread, and libraries
+    that cannot start one end the process.
     """
     real = parquet_documents._rows
 
@@ -302,7 +302,7 @@ def _little_memory(more: int) -> Iterator[None]:
 
 
 def _have_threads() -> None:
-    """Let Arrow have all the threads that it wants: if it gets none, the process ends."""
+    """Let Arrow start all of its threads: if it cannot, the process ends."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     file = io.BytesIO()
@@ -311,12 +311,12 @@ def _have_threads() -> None:
 
 
 def _failures_are_damage() -> AbstractContextManager[Any]:
-    """Take a failure of the machine for damage of the file that it read."""
+    """Treat a failure of the machine as damage of the file that it read."""
     return mock.patch.object(parquet_documents, "is_of_machine", return_value=False)
 
 
 def names_of_no_text(folder: Path, times: int) -> Tally:
-    """Name files in no UTF-8 in a partition; the job has to say which, in words that print."""
+    """Put files with non-UTF-8 names in a partition; the job must name them in printable text."""
     tally, draw = Tally(), random.Random(1)  # noqa: S311 - drawn by seed
     for number in range(times):
         files = folder / str(number) / "corpus" / "2026-01-01"

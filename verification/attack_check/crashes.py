@@ -1,4 +1,4 @@
-"""Ways in which a process dies: at a chosen change of the file system, or at any moment."""
+"""Runs work in processes that die at a chosen change of the file system, or at any moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILED = 3
 
 
 def count_changes(work: Callable[[], object]) -> int:
-    """Return how many changes of the file system some work makes.
+    """Return the number of changes of the file system that some work makes.
 
     :raises RuntimeError: the work failed.
     """
@@ -38,7 +38,7 @@ def count_changes(work: Callable[[], object]) -> int:
 
 
 def die_at(work: Callable[[], object], change: int, *, after: bool) -> int:
-    """Do some work in a process that dies before or after one change; return its exit code."""
+    """Run work in a process that dies before or after one change; return its exit code."""
 
     def dying() -> None:
         with _Dying(change, after=after):
@@ -48,7 +48,7 @@ def die_at(work: Callable[[], object], change: int, *, after: bool) -> int:
 
 
 def kill_at_random(work: Callable[[], object], most_seconds: float, chance: random.Random) -> bool:
-    """Do some work in a process that is killed at a moment; return whether it was in the middle."""
+    """Run work in a process that is killed at a random moment; return whether it was running."""
     pid = _fork(work)
     time.sleep(chance.uniform(0.0, most_seconds))
     with suppress(ProcessLookupError):
@@ -57,12 +57,12 @@ def kill_at_random(work: Callable[[], object], most_seconds: float, chance: rand
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Do some work in a process of its own; return its exit code."""
+    """Run work in a child process; return its exit code."""
     return os.waitstatus_to_exitcode(os.waitpid(_fork(work), 0)[1])
 
 
 def at_once(works: list[Callable[[], object]]) -> list[int]:
-    """Do several works at the same time, each in a process of its own; return the exit codes."""
+    """Run several works concurrently, each in a child process; return the exit codes."""
     ready, go = os.pipe()
 
     def together(work: Callable[[], object]) -> Callable[[], object]:

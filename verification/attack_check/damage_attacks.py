@@ -1,4 +1,4 @@
-"""Attacks by damage: Parquet of which some bytes are others, cut, doubled or left out."""
+"""Attacks by damage: Parquet files with bytes changed, truncated, duplicated or removed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WAYS: tuple[dict[str, Any], ...] = (
 
 
 def damaged_parquet(folder: Path, times: int) -> Tally:
-    """Read Parquet with checksums that was damaged: refused, or the documents that were written."""
+    """Read damaged Parquet with checksums: it must be refused, or yield the written documents."""
     tally, draw = Tally(), random.Random(1)  # noqa: S311 - drawn by seed
     for number in range(times):
         path = folder / "x.parquet"
@@ -117,7 +117,7 @@ _DAMAGES: tuple[Callable[[bytearray, random.Random], bytes], ...] = (
 
 
 def _without_checksums() -> AbstractContextManager[Any]:
-    """Do not look at the checksums of pages."""
+    """Ignore the checksums of pages."""
     real = pq.ParquetFile
 
     def opened(*arguments: Any, page_checksum_verification: bool, **options: Any) -> Any:

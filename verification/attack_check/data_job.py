@@ -1,7 +1,7 @@
-"""Runs the data job's command on a partition in a process of its own, within limits.
+"""Runs the data job's command on a partition in a child process, within limits.
 
-The process is a copy of this one, so a mend that is switched off here is off there. What is said
-and printed, the memory and the processor time are those of the command.
+The process is forked from this one, so a safeguard that is disabled here is disabled there. Output,
+memory and processor time are those of the command.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline_store.layout import StoreLayout
 
 PARTITION = "2026-01-31"
 MOST_MEMORY = 1 << 30
-"""Bytes that a process of the data job may take, its libraries included."""
+"""Memory in bytes that a process of the data job may use, its libraries included."""
 _BEGUN = "begun"
 _POLL_SECONDS = 0.02
 _REFERENCE_SECONDS = 0.06
@@ -40,8 +40,8 @@ _REFERENCE_SECONDS = 0.06
 class Ended:
     """How a process ended.
 
-    :ivar exit_code: as Python's: minus the signal that ended it.
-    :ivar over: the limit that it went over, for which it was ended; empty: none.
+    :ivar exit_code: as in Python: the negated number of the signal that ended it, if one did.
+    :ivar over: the limit that it exceeded, for which it was killed; empty: none.
     """
 
     exit_code: int
@@ -52,17 +52,17 @@ class Ended:
 
     @property
     def has_traceback(self) -> bool:
-        """Return whether it showed where in the program it broke."""
+        """Return whether it printed a traceback."""
         return "Traceback (most recent call last)" in self.said
 
     @property
     def last_line(self) -> str:
-        """Return the last that it said."""
+        """Return the last line that it printed to stderr."""
         return (self.said.strip().splitlines() or [""])[-1]
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Return the JSON that it printed last, or nothing."""
+        """Return the JSON that it printed last; empty if it failed or printed none."""
         lines = self.printed.strip().splitlines()
         found: dict[str, Any] = json.loads(lines[-1]) if lines and not self.exit_code else {}
         return found
@@ -76,7 +76,7 @@ def watched(
     seconds: float = 240,
     memory: int,
 ) -> Ended:
-    """Do some work in a process of its own, which is ended when it goes over a limit.
+    """Run work in a child process, which is killed if it exceeds a limit.
 
     :param work: returns the exit code.
     :param folder: for what is printed and said; it is made.
@@ -140,7 +140,7 @@ def _peak(pid: int) -> int:
 
 
 def _resident() -> int:
-    """Return the bytes that this process has in memory."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
@@ -168,7 +168,7 @@ def _million_additions() -> float:
 
 @cache
 def _libraries() -> int:
-    """Return the bytes in memory of a process that has begun the data job, and nothing else."""
+    """Return the resident memory, in bytes, of a process that has only imported the data job."""
     modules = "beam_jobs.prepare_corpus, beam_jobs.report, corpus.text.parquet_documents"
     program = f"import {modules}; print(open('/proc/self/statm').read().split()[1])"
     pages = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True).stdout
@@ -178,8 +178,8 @@ def _libraries() -> int:
 class DataJob:
     """The data job on small stores that have a vocabulary and nothing else.
 
-    :param folder: an empty one, for the stores.
-    :param told: for settings, and for what commands print, if not there.
+    :param folder: an empty folder for the stores.
+    :param told: folder for settings and command output; default: in ``folder``.
     """
 
     def __init__(self, folder: Path, told: Path | None = None) -> None:
@@ -200,7 +200,7 @@ class DataJob:
             raise RuntimeError(f"The vocabulary cannot be trained: {ended.said}")
 
     def store(self, name: str) -> Path:
-        """Return a store of its own with an empty partition."""
+        """Return a new store with an empty partition."""
         path = self._folder / name
         (path / "corpus" / PARTITION).mkdir(parents=True)
         shutil.copytree(self._folder / _BEGUN / "lineages", path / "lineages")
@@ -211,7 +211,7 @@ class DataJob:
     ) -> Ended:
         """Prepare the partition.
 
-        :param settings: besides those of a tiny model.
+        :param settings: settings in addition to those of a tiny model.
         :param limits: see :func:`watched`.
         """
         self._configure(settings or {})

@@ -1,7 +1,7 @@
-"""Attacks on curves: event files of trainings of which a bit is another, as TensorBoard shows them.
+"""Attacks on curves: event files of trainings with a flipped bit, as TensorBoard shows them.
 
-TensorBoard is the real one, in a process of its own. Beside each damaged file is a whole one that
-it reads next: once its curve is there, the damaged one was read.
+TensorBoard is the real one, in its own process. Next to each damaged file is an intact one that it
+reads next: once its curve is shown, the damaged one was read.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from local.stack.paths import REPOSITORY
 from verification.attack_check.rows import Row, Tally
 
 _END = "end"
-"""Curve of the whole files."""
+"""Curve in the intact files."""
 _STEPS = 8
 _SCALARS = ("loss", "learning_rate")
 _PATIENCE_SECONDS = 300.0
 _ADDRESS = re.compile(r"at (http://\S+?)/? ")
 _UNCHECKED = "--extra_data_server_flags=--no-checksum"
 _OPTIONS: list[str] = []
-"""Of TensorBoard, beside those that each call has."""
+"""Further options of TensorBoard, for the control."""
 
 Found = TypeVar("Found")
 
 Point = tuple[float, int, float]
-"""When a value was noted, its step, and what it is."""
+"""Wall time, step and value of a scalar."""
 
 
 def flipped_events(folder: Path, times: int) -> Tally:
-    """Change a bit of a training's event file, and look at its curves."""
+    """Flip a bit of a training's event file, and check its curves."""
     tally, logs = Tally(), folder / "logs"
     source, end = _write(folder)
     whole = source.read_bytes()
@@ -70,7 +70,7 @@ def flipped_events(folder: Path, times: int) -> Tally:
 
 def _write(folder: Path) -> tuple[Path, Path]:
     """Write a training's event file, and another one; return both."""
-    # TensorFlow, which few rows need.
+    # Imports TensorFlow, which few rows need.
     from training.reporting.events import EventFiles
 
     written = []
@@ -87,7 +87,7 @@ def _write(folder: Path) -> tuple[Path, Path]:
 def _problems(
     name: str, tags: set[str], curves: dict[str, dict[str, list[Point]]], said: str
 ) -> Iterator[str]:
-    """Yield what of a run's curves is not what was written."""
+    """Yield how a run's curves differ from what was written."""
     if invented := tags - {*_SCALARS, _END}:
         yield f"{name}: curves that nobody wrote: {sorted(invented)}"
     for tag, of_runs in curves.items():
@@ -99,16 +99,16 @@ def _problems(
 
 
 class _Board(NamedTuple):
-    """A TensorBoard that answers.
+    """A running TensorBoard.
 
-    :ivar said: what it has logged.
+    :ivar said: returns its log.
     """
 
     address: str
     said: Callable[[], str]
 
     def ask(self, path: str, form: list[tuple[str, str]] | None = None) -> Any:
-        """Return an answer, or nothing where there is none yet.
+        """Return the decoded answer to a request.
 
         :raises urllib.error.HTTPError: it cannot answer.
         """
@@ -118,7 +118,7 @@ class _Board(NamedTuple):
             return json.load(answer)
 
     def wait_for_all(self, names: set[str]) -> dict[str, set[str]]:
-        """Return the curves of each run, once all files were read."""
+        """Return the names of each run's curves, once all files were read."""
 
         def read() -> dict[str, set[str]] | None:
             tags = {name: {*found} for name, found in self.ask("tags").items()}
@@ -127,7 +127,7 @@ class _Board(NamedTuple):
         return _awaited(read)
 
     def curves(self, tag: str, names: list[str]) -> dict[str, list[Point]]:
-        """Return a curve of each run that has it."""
+        """Return one curve of each run that has it."""
         form = [("tag", tag), *(("runs", name) for name in names)]
         found = self.ask("scalars_multirun", form)
         return {name: [tuple(point) for point in points] for name, points in found.items()}
@@ -160,7 +160,7 @@ def _awaited(look: Callable[[], Found | None]) -> Found:
 
 
 def _without_checksums() -> Any:
-    """Let TensorBoard show what it can parse, as it does by itself."""
+    """Let TensorBoard show everything it can parse, as it does by default."""
     return mock.patch(f"{__name__}._OPTIONS", [_UNCHECKED])
 
 

@@ -1,4 +1,4 @@
-"""Attacks by people who may trigger runs and nothing else: by what they type, by whom they ask."""
+"""Attacks by people who may only trigger runs: by form input, and by self-approval."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _APPROVERS = ("ada", "grace")
 _ANSWERS = tuple(
     itertools.product(("ada", "mallory", "Ada", "grace "), ("manual", "operator_triggered"))
 )
-"""Who answers a question about a run that ada has started, and how that run began; none may."""
+"""People who answer a question about ada's run, and the run's type; none may approve."""
 
 
 @contextmanager
 def _installation(store: Path) -> Iterator[None]:
-    """Let a store be that of the installation, with nothing else that requests may read."""
+    """Make a store that of the installation, with nothing else that requests may read."""
     store.mkdir(exist_ok=True)
     values = {"REPRETRAIN_STORE_URI": str(store), "REPRETRAIN_PRESET": "smoke"}
     with mock.patch.dict(os.environ, values):
@@ -56,7 +56,7 @@ def _installation(store: Path) -> Iterator[None]:
 
 
 def files(folder: Path, times: int) -> Tally:
-    """Name files of the worker in each setting that names files, in each way."""
+    """Name files of the worker in every setting that takes paths, in various spellings."""
     tally, store = Tally(), folder / "store"
     with _installation(store):
         outside = attacks.Outside.plant(store, folder / "elsewhere")
@@ -96,7 +96,7 @@ def _anywhere() -> Iterator[None]:
 
 
 def settings(_: Path, times: int) -> Tally:
-    """Ask for other images, accounts, networks, disks and prices than the installation's."""
+    """Request other images, accounts, networks, disks and prices than the installation's."""
     tally = Tally()
     for schema in [*_PRESETS] * times:
         for name, value in attacks.installation_settings(schema).items():
@@ -111,7 +111,7 @@ def settings(_: Path, times: int) -> Tally:
 
 
 def own_approvals(folder: Path, times: int) -> Tally:
-    """Approve a candidate as the one who has started its run, or as somebody who may not."""
+    """Approve a candidate as the person who started its run, or as an unauthorized person."""
     tally = Tally()
     with _installation(folder / "store"):
         run = FinishedRun(str(folder / "store"), "1").run
@@ -141,7 +141,7 @@ def own_approvals(folder: Path, times: int) -> Tally:
 
 
 def _by_anybody() -> Any:
-    """Let any answer count."""
+    """Accept any person's answer."""
     return mock.patch.object(approval, "_unfit_approver", return_value=None)
 
 

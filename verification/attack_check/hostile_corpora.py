@@ -1,4 +1,4 @@
-"""Partitions whose text was written to break the job that reads it, or breaks it by bad luck."""
+"""Partitions whose text breaks the data job, by malice or by bad luck."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 import zstandard
 
 TAGS = ("<img src=x", "<svg onload", "<script>alert")
-"""What must not be a tag in a page that is made of a partition."""
+"""Markup that must be escaped in a partition's report page."""
 SECRET = "s3cr3t-w0rd"  # noqa: S105 - none
-"""What a file holds and no message may quote."""
+"""Content of a file that no message may quote."""
 
 _SENTENCE = "the bako okabes every demu that umedes."
 _PARAGRAPH = f"{_SENTENCE} ".encode()
@@ -34,8 +34,8 @@ class Corpus(NamedTuple):
     """A hostile partition.
 
     :ivar make: writes it into a folder.
-    :ivar refused: what a message has to name, if the partition as a whole cannot be used; empty:
-        it can.
+    :ivar refused: text that the error must contain, if the whole partition must be refused; empty:
+        it must be used.
     """
 
     name: str
@@ -78,7 +78,7 @@ def _cut_table(folder: Path) -> None:
 
 
 def bomb_of_a_dictionary(value_bytes: int, rows: int) -> Callable[[Path], object]:
-    """Return what writes a few bytes that stand for the same long value many times."""
+    """Return a function that writes a small file which encodes the same long value many times."""
 
     def make(folder: Path) -> None:
         value = _SENTENCE * (value_bytes // len(_SENTENCE))
@@ -90,19 +90,19 @@ def bomb_of_a_dictionary(value_bytes: int, rows: int) -> Callable[[Path], object
 
 
 def _few_long_texts(folder: Path) -> None:
-    """Write what an ordinary program makes of 1500 rows with five different texts of 200 kB."""
+    """Write 1500 rows with five different texts of 200 kB as an ordinary program does."""
     texts = [f"{'word ' * 40_000}{number % 5}" for number in range(1500)]
     pq.write_table(pa.table({"text": texts}), folder / "x.parquet")
 
 
 def _one_long_value(folder: Path) -> None:
-    """Write a page that no dictionary makes small, but compression does."""
+    """Write a page without a dictionary that compression makes small."""
     table = pa.table({"text": ["a " * (200 * _MEBIBYTE), _SENTENCE]})
     pq.write_table(table, folder / "x.parquet", compression="zstd", use_dictionary=False)
 
 
 def _bomb(suffix: str, unit: bytes, mebibytes: int) -> Callable[[Path], object]:
-    """Return what writes much of the same, compressed; its parts are one file to a reader."""
+    """Return a function that writes much repeated content, compressed as concatenated members."""
     pack: dict[str, Callable[[bytes], bytes]] = {
         "gz": lambda data: gzip.compress(data, 1),
         "bz2": bz2.compress,
@@ -128,7 +128,7 @@ def _of_chance(count: int, size: int) -> bytes:
 
 
 def _a_socket(folder: Path) -> None:
-    # Its address may have 107 bytes, fewer than the folder's path may.
+    # A socket's address may have 107 bytes, fewer than the folder's path may have.
     here = os.getcwd()
     os.chdir(folder)
     try:
@@ -163,7 +163,7 @@ DOCUMENTS = (
     Corpus("ideographs", _file("x.txt", "\u4e00".encode() * 5_000_000)),
     Corpus("marks of punctuation", _file("x.txt", b"!" * (12 * _MEBIBYTE))),
 )
-"""Single documents of a size that is allowed, each the worst for some part of the job."""
+"""Single documents of an allowed size, each a worst case for some part of the job."""
 
 BOMBS = (
     Corpus("Parquet, 2 MB x 600", bomb_of_a_dictionary(2 * _MEBIBYTE, 600)),
@@ -180,7 +180,7 @@ BOMBS = (
     ),
     Corpus("gz of documents", _bomb("gz", _PARAGRAPH + b"\n\n", 32)),
 )
-"""Few bytes that become many."""
+"""Small files that become large when decoded."""
 
 ENDLESS = (
     Corpus("pipe", lambda folder: os.mkfifo(folder / "x.txt"), refused="x.txt is a pipe"),
@@ -195,7 +195,7 @@ ENDLESS = (
     Corpus("name in Latin 1", _named(b"ros\xe9.txt"), refused=r"ros\udce9.txt is no UTF-8"),
     Corpus("name of bytes", _named(b"\xff\xfe\x80.txt"), refused=r"\udcff\udcfe\udc80.txt is no"),
 )
-"""What lies among the files and is none, or has no end or no name."""
+"""Entries among the files that are not files, or have no end or no valid name."""
 
 OTHERS = (
     Corpus(
@@ -363,6 +363,6 @@ OTHERS = (
         _file("x.txt", "\n\n".join(chr(0x1F600 + n % 60) * 30 for n in range(300)).encode()),
     ),
 )
-"""All else: names, formats that are not what they say, values of other types."""
+"""Other cases: names, files with a wrong format, values of other types."""
 
 CORPORA = (*BOMBS[:1], *DOCUMENTS[:1], *ENDLESS, *BOMBS[1:], *DOCUMENTS[1:], *OTHERS)

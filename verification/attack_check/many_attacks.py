@@ -19,20 +19,20 @@ from verification.attack_check.data_job import DataJob
 from verification.attack_check.rows import Row, Tally
 
 _JOB_SECONDS = 300
-"""Of the processor, for the whole data job on all files."""
+"""Limit of processor time for the whole data job on all files."""
 _CLOCK_SECONDS = 3600
-"""In which the job has ended also on a machine that does other things besides."""
+"""Limit of wall-clock time, in which the job ends also on a busy machine."""
 _MOST_WAITS = 13
-"""How often the job waits for the disk for the sake of one file."""
+"""Maximum number of disk syncs that the job waits for per file."""
 _OTHER_WAITS = 100
-"""And for that of the partition as a whole."""
+"""Maximum number of disk syncs for the partition as a whole."""
 _MOST_CALLS = 4
-"""Of the store, however many partitions there are; a listing counts as one."""
+"""Maximum number of calls to the store for any number of partitions; a listing counts as one."""
 _CALLS = ("list", "list_details", "list_named", "read", "read_versioned", "open", "size")
 
 
 def small_files(folder: Path, times: int) -> Tally:
-    """Prepare a partition of so many files, each of one document."""
+    """Prepare a partition of ``times`` files, each with one document."""
     tally, job = Tally(), DataJob(folder)
     store = job.store("many")
     files = store / "corpus" / "2026-01-31"
@@ -55,11 +55,11 @@ def small_files(folder: Path, times: int) -> Tally:
 
 @contextmanager
 def _counted_waits() -> Iterator[Callable[[], int]]:
-    """Yield what tells how often this process and its copies have waited for the disk in turn.
+    """Yield a function that returns how many syncs this process and its forks waited for.
 
-    What is synced at once with other things waits with these.
+    Files that are synced together count once.
     """
-    # Memory that a copy of this process shares with it.
+    # Memory that forks of this process share with it.
     shared, lock = mmap.mmap(-1, 8), threading.Lock()
     sync, together = local._sync, local.together
 
@@ -86,7 +86,7 @@ def _counted_waits() -> Iterator[Callable[[], int]]:
 
 
 def many_partitions(folder: Path, times: int) -> Tally:
-    """List so many partitions of one file each, and what looks like one."""
+    """List ``times`` partitions of one file each, and check that nothing is overlooked."""
     tally, store, pattern = Tally(), StoreLayout(str(folder)), "corpus/{partition}/*"
     names = [f"p-{number:05}" for number in range(times)]
     for name in names:
@@ -118,7 +118,7 @@ def _noted(name: str, calls: list[str]) -> Callable[..., Any]:
 
 
 def _one_by_one(pattern: str, store: StoreLayout) -> Iterator[FoundFile]:
-    """Look into one partition after the other."""
+    """List the files of one partition after the other."""
     for part in partition_patterns(pattern, store):
         above = uris.for_library(part.partition(PLACEHOLDER)[0])
         for folder in sorted(Path(above).iterdir()):

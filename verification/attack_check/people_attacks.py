@@ -1,4 +1,4 @@
-"""Attacks by people who press a button twice, on the task as Airflow runs it."""
+"""Attacks by people who press the rollback button repeatedly, on the task as Airflow runs it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from verification.attack_check.clock_attacks import Clock
 from verification.attack_check.rows import Row, Tally
 
 _MINUTES_AHEAD = (0, 0, -60, 60)
-"""How wrong the clock of the workers is, by that of Airflow's server."""
+"""Errors of the workers' clock relative to that of Airflow's server."""
 
 
 def presses(folder: Path, times: int) -> Tally:
-    """Ask for the previous version again and again, having seen the same model in use."""
+    """Request the previous version several times while seeing the same model in use."""
     tally = Tally()
     for number in range(times):
         path = str(folder / str(number))
@@ -40,7 +40,7 @@ def presses(folder: Path, times: int) -> Tally:
 
 
 def _yesterday(uri: str) -> None:
-    """Let all changes of a pointer be of yesterday, whatever the workers' clocks were then."""
+    """Backdate all changes of a pointer by a day, so that the workers' clocks do not matter."""
     pointer, day = ProductionPointer.load(uri), timedelta(days=1)
     earlier = [stay.model_copy(update={"since": stay.since - day}) for stay in pointer.earlier]
     changes = {"changed": pointer.changed - day, "earlier": earlier}
@@ -48,7 +48,7 @@ def _yesterday(uri: str) -> None:
 
 
 def _press(store: str, times: int, ahead: timedelta) -> None:
-    """Run the tasks of presses that waited together, one after the other."""
+    """Run the tasks of requests that were queued together, one after the other."""
     asked, ends = datetime.now(UTC), dict[str, datetime]()
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(Clock, "ahead", ahead))
@@ -78,7 +78,7 @@ def _press(store: str, times: int, ahead: timedelta) -> None:
 
 
 def _seen_now() -> Any:
-    """Let *previous* be of the version that is in use when the task runs."""
+    """Resolve *previous* relative to the version that is in use when the task runs."""
     return mock.patch.object(rollback, "_was_seen", return_value=True)
 
 

@@ -1,4 +1,4 @@
-"""Attacks on what lies on a machine: by its other users, by other names of it, by a changed bit."""
+"""Attacks on a machine's files and servers: by other users, other host names, flipped bits."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _HOSTS = (
     "localhost@attacker.example",
     "",
 )
-"""Names of others, of which some lead to this machine."""
+"""Foreign host names, some of which resolve to this machine."""
 
 
 def other_users(_: Path, times: int) -> Tally:
     """Read state, secrets and sockets of a local stack as another user of the machine."""
     tally = Tally()
     for _number in range(times):
-        # Not below the check's own folder, which may be closed to all: what lies above a state
+        # Not below the check's own folder, which may be closed to others: the folder above a state
         # folder is often open.
         with tempfile.TemporaryDirectory(prefix="state-of-a-stack-") as above:
             Path(above).chmod(0o755)
@@ -94,7 +94,7 @@ def _succeeds_as_nobody(attempt: Callable[[], Any]) -> bool:
 
 
 def _open_folders() -> Any:
-    """Let folders be as open as others are."""
+    """Create folders with permissions for everyone."""
     make, change = Path.mkdir, Path.chmod
 
     def makes(self: Path, mode: int = 0o777, **options: Any) -> None:
@@ -110,7 +110,7 @@ def _open_folders() -> Any:
 
 
 def other_names(_: Path, times: int) -> Tally:
-    """Ask TensorBoard by names that are not this machine's, as a page of another site can."""
+    """Send TensorBoard requests for foreign host names, as a page of another site can."""
     tally = Tally()
 
     def everything(environ: Any, start_response: Any) -> list[bytes]:
@@ -127,7 +127,7 @@ def other_names(_: Path, times: int) -> Tally:
 
 
 def flipped_bits(folder: Path, times: int) -> Tally:
-    """Change a bit of records, indexes and signatures, and fetch them as a trainer does."""
+    """Flip a bit of records, indexes and signatures, and fetch them as a trainer does."""
     tally = Tally()
     store = folder / "store"
     line_of_models(str(store), 4)
@@ -152,7 +152,7 @@ def flipped_bits(folder: Path, times: int) -> Tally:
 
 
 def _listed(store: str) -> Iterator[tuple[str, FileDigest]]:
-    """Yield each file that a record of shards or signatures lists, with what it must be."""
+    """Yield each file that a record of shards or signatures lists, with its digest."""
     for uri in uris.list_files(store):
         folder = uri.rpartition("/")[0]
         if uri.endswith("/shard.json"):

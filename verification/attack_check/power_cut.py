@@ -1,7 +1,7 @@
-"""A power cut at every moment: what a disk keeps that was not told to sync.
+"""Simulates a power cut at every moment: what a disk keeps of unsynced changes.
 
-A file's bytes are kept once the file was synced, and a name once its folder was. What was not
-synced may be kept or lost, each thing for itself: so every moment has several outcomes.
+A file's bytes are durable once the file was synced, and a name once its folder was. Each unsynced
+change may independently be kept or lost, so every moment has several outcomes.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 from unittest import mock
 
 _CHANGES = ("fsync", "link", "replace", "unlink", "mkdir")
-"""Calls of ``os`` that change a folder, or make a change last; the store makes no others."""
+"""Calls of ``os`` that change a folder or make a change durable; the store makes no others."""
 
 Names = dict[str, int]
-"""Inodes by name, of one folder."""
+"""Inodes by name in one folder."""
 
 
 class Disk:
-    """A folder, with what of it would be there after a power cut.
+    """A folder, with the state that it would have after a power cut.
 
-    What is there at the beginning counts as synced.
+    Its initial content counts as synced.
 
     :param root: the folder.
-    :param seed: of the choice of what is kept without having been synced.
+    :param seed: seed of the choice of unsynced changes that are kept.
     """
 
     def __init__(self, root: Path, seed: int = 1) -> None:
@@ -37,7 +37,7 @@ class Disk:
         self._random = random.Random(seed)  # noqa: S311 - a simulation
         self._bytes: dict[int, bytes] = {}
         self._names: dict[int, Names] = {}
-        # While a file is open its inode number is given to no other.
+        # While a file is open, its inode number is not reused.
         self._open: list[int] = []
         for folder in (root, *(path for path in root.rglob("*") if path.is_dir())):
             self._keep_names(folder)
@@ -47,7 +47,7 @@ class Disk:
 
     @contextmanager
     def watched(self, before_each: Callable[[], None]) -> Iterator[None]:
-        """Follow what this process changes; call back before each change, until that raises."""
+        """Track this process's changes; call back before each change, until the callback raises."""
         lock, looks = threading.RLock(), list[bool]()
 
         def wrap(name: str) -> Callable[..., Any]:
@@ -55,13 +55,13 @@ class Disk:
 
             def watched(*arguments: Any, **options: Any) -> Any:
                 with lock:
-                    # Whoever looks writes too, and what an error ends is still tidied up.
+                    # The callback writes too, and work that an error ends still cleans up.
                     if looks or not self._is_here(name, arguments):
                         return call(*arguments, **options)
                     looks.append(True)
                     before_each()
                     looks.pop()
-                    # A sync writes what is there when it begins.
+                    # A sync writes the content at its beginning.
                     if name == "fsync":
                         self._synced(arguments[0])
                     return call(*arguments, **options)
@@ -76,12 +76,12 @@ class Disk:
             os.close(descriptor)
 
     def cut(self, target: Path) -> Iterator[Path]:
-        """Write what may be left of the folder by a power cut now: three of the outcomes.
+        """Yield copies of the folder after a power cut now, for three of the possible outcomes.
 
-        All that was not synced is lost; names without bytes; and each thing by chance.
+        All unsynced changes are lost; names are kept without bytes; each change is kept by chance.
 
-        :param target: a folder in which each outcome is made, one after the other, with the name of
-            the folder that is watched.
+        :param target: a folder in which each outcome is written, under the name of the tracked
+            folder.
         """
         outcomes: list[Callable[[], bool]] = [
             lambda: False,
@@ -97,7 +97,7 @@ class Disk:
             yield outcome
 
     def _is_here(self, name: str, arguments: tuple[Any, ...]) -> bool:
-        """Return whether a call changes the folder: by its last path, or the file it syncs."""
+        """Return whether a call changes the folder, by its last path or the file it syncs."""
         is_two = name in ("link", "replace")
         path = _open_path(arguments[0]) if name == "fsync" else Path(arguments[1 if is_two else 0])
         return path.is_relative_to(self._root)
@@ -128,9 +128,9 @@ class Disk:
         keeps_names: Callable[[], bool],
         keeps_bytes: Callable[[], bool],
     ) -> None:
-        """Write what is left of the folder.
+        """Write one outcome of the folder.
 
-        :param there: what has a name now, by inode.
+        :param there: current paths by inode.
         :param outcome: an empty folder.
         """
 

@@ -1,4 +1,4 @@
-"""Attacks on the registry: crashes, kills, several at once, a retention at the wrong moment."""
+"""Attacks on the registry: crashes, kills, concurrent changes, retention at the wrong moment."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ from verification.attack_check.rows import Row, Tally
 
 @dataclass(frozen=True)
 class Stage:
-    """A store in which something is about to be done, and what that is."""
+    """A prepared store, and the work that is about to be done in it."""
 
     run: FinishedRun
     work: Callable[[], object]
     wanted: str | None = None
-    """The version that is in use when it is done; None: whichever is."""
+    """The version that must be in use when it is done; None: any."""
 
 
 def promotion(path: str) -> Stage:
-    """Return a store with a candidate that is to be published and promoted."""
+    """Return a store with a candidate to publish and promote."""
     runs = line_of_models(path, 2)
     run = finished(path, "next", runs[-1].version_id)
 
@@ -69,7 +69,7 @@ def promotion(path: str) -> Stage:
 
 
 def rollback(path: str) -> Stage:
-    """Return a store whose first version is to be put into use again."""
+    """Return a store whose first version is to be rolled back to."""
     runs = line_of_models(path, 3)
     wanted = runs[0].version_id
     return Stage(
@@ -78,14 +78,14 @@ def rollback(path: str) -> Stage:
 
 
 def retention(path: str) -> Stage:
-    """Return a store of which a part can go."""
+    """Return a store with versions that retention can remove."""
     runs = line_of_models(path, 4)
     age(path)
     return Stage(runs[-1], lambda: pruning.prune(runs[-1].store, POLICY), runs[-1].version_id)
 
 
 def leasing(path: str) -> Stage:
-    """Return a store whose lineage is to be claimed and given back."""
+    """Return a store whose lineage is to be claimed and released."""
     [run] = line_of_models(path, 1)
     record = RunRecord.load(run.run.record)
 
@@ -102,7 +102,7 @@ STAGES = (promotion, rollback, retention, leasing)
 
 
 def problems(run: FinishedRun) -> list[str]:
-    """Return what is wrong with a lineage: with its records, or with the version in use."""
+    """Return the problems of a lineage: of its records, or of the version in use."""
     try:
         found = list(check(run.lineage).problems)
         pointer = ProductionPointer.load_or_none(run.lineage.production)
@@ -114,7 +114,7 @@ def problems(run: FinishedRun) -> list[str]:
 
 
 def after(stage: Stage) -> list[str]:
-    """Return what is wrong after an accident, and after the work was done again."""
+    """Return the problems after an accident, and after the work was repeated."""
     found = problems(stage.run)
     if in_child(stage.work):
         found.append("doing it again fails")
@@ -126,13 +126,13 @@ def after(stage: Stage) -> list[str]:
 
 
 def crash_points(folder: Path, times: int) -> Tally:
-    """Die before or after changes of the file system, spread over all changes of all works."""
+    """Crash before or after changes of the file system, spread over all changes of all stages."""
     tally, points = Tally(), list[tuple[Callable[[str], Stage], int, bool]]()
     for prepare in STAGES:
         changes = count_changes(prepare(str(folder / f"{prepare.__name__}-count")).work)
         numbers = range(1, changes + 1)
         points += [(prepare, number, late) for number in numbers for late in (False, True)]
-    # Each point once if there are fewer than are asked for.
+    # Each point once if there are fewer than requested.
     times = min(times, len(points))
     for place in range(times):
         path = folder / str(place)
@@ -145,7 +145,7 @@ def crash_points(folder: Path, times: int) -> Tally:
 
 
 def random_kills(folder: Path, times: int) -> Tally:
-    """Kill promotions and passes of retention at any moment."""
+    """Kill promotions and retention passes at random moments."""
     tally, chance = Tally(), random.Random(1)  # noqa: S311 - drawn by seed
     for number in range(times):
         prepare, seconds = ((promotion, 0.1), (retention, 0.4))[number % 2]
@@ -158,7 +158,7 @@ def random_kills(folder: Path, times: int) -> Tally:
 
 
 def several_at_once(folder: Path, times: int) -> Tally:
-    """Two promotions of one model's children at the same time: one wins, the other is told."""
+    """Promote two children of one model concurrently: one wins, the other gets an error."""
     tally = Tally()
     for number in range(times):
         path = str(folder / str(number))
@@ -183,9 +183,9 @@ def several_at_once(folder: Path, times: int) -> Tally:
 
 
 def changes_at_once(folder: Path, times: int) -> Tally:
-    """Change the model in use, or remove old ones, by two processes at the same time.
+    """Change the model in use, or prune old ones, from two processes concurrently.
 
-    Each may be told that another was first; what says that it is done must be done.
+    Each may fail because the other was first; a change that reports success must have happened.
     """
     tally = Tally()
     for number in range(times):
@@ -218,18 +218,18 @@ def changes_at_once(folder: Path, times: int) -> Tally:
     return tally
 
 
-# Two rollbacks, a promotion and a rollback, retention and a rollback, two passes of retention.
+# Two rollbacks, a promotion and a rollback, retention and a rollback, two retention passes.
 _KINDS = (*((0, 1, 2, 2) * 6), 2, 2, 2, 3, 3)
 
 
 def looking(
     read: Callable[..., Any], looked: threading.Event, moved: threading.Event
 ) -> Callable[..., Any]:
-    """Return a function of retention that waits, once it has read what protects a version."""
+    """Return a wrapped read of retention that waits once it has read what protects a version."""
 
     def reads(*arguments: Any) -> Any:
         found = read(*arguments)
-        # That no rollback is under way protects nothing: then the pointer is read.
+        # No rollback in progress protects nothing: then the pointer is read.
         if found is not False and not looked.is_set():
             looked.set()
             moved.wait(20)
@@ -239,7 +239,7 @@ def looking(
 
 
 def retention_and_rollback(folder: Path, times: int) -> Tally:
-    """Let retention read the pointer between a rollback's verification and its change."""
+    """Let retention read the pointer between a rollback's verification and its pointer change."""
     tally = Tally()
     for number in range(times):
         path = str(folder / str(number))
@@ -274,7 +274,7 @@ def retention_and_rollback(folder: Path, times: int) -> Tally:
 
 
 def changed_digits(folder: Path, times: int) -> Tally:
-    """Change one digit of a record that decides, so that it still is a valid one."""
+    """Change one digit of a deciding record, so that it is still valid."""
     tally = Tally()
     path = str(folder / "store")
     _write_others_that_decide(line_of_models(path, 2)[-1])
@@ -298,7 +298,7 @@ def changed_digits(folder: Path, times: int) -> Tally:
 
 
 def _write_others_that_decide(run: FinishedRun) -> None:
-    """Write records that decide and that no promotion leaves, beside those of a run."""
+    """Write deciding records that a promotion does not create, next to those of a run."""
     hold(run.lineage, run.key)
     RunApproval(
         candidate_sha256="2" * 64,
@@ -320,7 +320,7 @@ def _records(store: str, kinds: dict[str, type[StoredFile]]) -> Iterator[tuple[s
 
 
 def bytes_before_commits() -> AbstractContextManager[Any]:
-    """Let retention remove a thing's bytes before its commit."""
+    """Let retention remove an item's bytes before its commit."""
 
     def remove(self: sweep.Sweep, item: Item) -> None:
         self._delete(item.files)
@@ -330,10 +330,10 @@ def bytes_before_commits() -> AbstractContextManager[Any]:
 
 
 def without_preconditions() -> AbstractContextManager[Any]:
-    """Let a compare-and-set write whatever is there."""
+    """Let a compare-and-set write regardless of the current version."""
 
     def replace(self: local.LocalBackend, uri: str, data: bytes, version: str | None) -> str:
-        # Long enough for another to have read the same.
+        # Long enough for another process to read the same version.
         time.sleep(0.05)
         self.write(uri, data)
         return local._version(data)

@@ -1,4 +1,4 @@
-"""What a row of the check is, and how it is tried: with the mends, and with one switched off."""
+"""Defines rows of the check and tries them: with all safeguards, and with one disabled."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from verification.checks import Lines
 
 _TOLD = 3
 _ENOUGH = 3
-"""Harms, after which a control has shown that the attack does some without the mend."""
+"""Number of harmful tries after which a control has shown that the safeguard is needed."""
 _most_bad = ContextVar("_most_bad", default=sys.maxsize)
 
 
 class EnoughHarmError(Exception):
-    """An attack has done as much harm as is wanted of it."""
+    """A control's attack has done enough harm."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(f"{tally.bad} of {tally.tried} tries were bad")
@@ -31,18 +31,18 @@ class EnoughHarmError(Exception):
 
 @dataclass
 class Tally:
-    """What became of an attack: how often it was tried, did harm, and lost what was stored."""
+    """Counts of an attack: how often it was tried, did harm, and lost stored data."""
 
     tried: int = 0
     bad: int = 0
     lost: int = 0
     notes: list[str] = field(default_factory=list)
-    """What harm was done, the first times."""
+    """The first few harms."""
 
     def add(self, *harm: str, lost: bool = False) -> None:
         """Count one try, and the harm that it did, if any.
 
-        :raises EnoughHarmError: this is a control, which ends with it.
+        :raises EnoughHarmError: this is a control that has now done enough harm.
         """
         self.tried += 1
         self.bad += bool(harm)
@@ -54,12 +54,12 @@ class Tally:
 
 @dataclass(frozen=True)
 class Row:
-    """An attack that must do no harm, and that does when a mend is switched off.
+    """An attack that must do no harm, but does when a safeguard is disabled.
 
-    :param attack: tries it in an empty folder, as often as it is told.
-    :param times: how often.
-    :param without: switches the mend off, for the control.
-    :param control_times: how often the control is tried at most; it ends after three harms.
+    :param attack: tries it in an empty folder a given number of times.
+    :param times: number of tries.
+    :param without: disables the safeguard, for the control.
+    :param control_times: maximum number of tries of the control, which ends after three harms.
     """
 
     name: str
@@ -71,10 +71,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """A row's line. ``notes`` has examples of what was bad.
+    """The result of a row; ``notes`` has examples of harm.
 
-    :ivar seconds: that it took, with its control.
-    :ivar cpu_seconds: of the processor, in this process and all that it has waited for.
+    :ivar seconds: wall-clock time, with its control.
+    :ivar cpu_seconds: processor time of this process and its child processes.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Return whether nothing was bad, and the control was: a check that cannot fail is none."""
+        """Return whether the attack did no harm and its control did, so the check can fail."""
         return not self.bad and not self.lost and self.control_bad > 0 and self.tried > 0
 
     @property
@@ -99,7 +99,7 @@ class Result:
 
 
 def try_row(row: Row, folder: Path) -> Result:
-    """Try an attack and its control, in an empty folder each."""
+    """Try an attack and its control, each in an empty folder."""
     (folder / "mended").mkdir(parents=True)
     (folder / "control").mkdir()
     began, cpu_began = time.monotonic(), _cpu_seconds()
@@ -134,9 +134,9 @@ def _cpu_seconds() -> float:
 
 
 class Journal:
-    """Results in a file, one a line, so that an interrupted check goes on.
+    """Results in a file, one per line, so that an interrupted check can resume.
 
-    :param version: of the code that is checked; results of other code do not count.
+    :param version: version of the checked code; results of other versions do not count.
     """
 
     def __init__(self, path: Path, version: str) -> None:

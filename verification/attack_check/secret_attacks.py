@@ -1,7 +1,7 @@
-"""Attacks on secrets: looked for in task logs, in all that a stack starts from, in the history.
+"""Searches for secrets in task logs, in a stack's start configuration, and in the git history.
 
-The secrets are those of an Airflow worker, in its environment, and the keys and the login of a
-local stack. Jobs print all that they were given, as one may that fails.
+The secrets are those in an Airflow worker's environment, and the keys and the login of a local
+stack. Jobs print everything they were given, as a failing job may.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SECRETS = {
         )
     )
 }
-"""Of an Airflow worker, by the variable that holds each."""
+"""Secrets of an Airflow worker, by environment variable."""
 _KEYS = {
     "a private key": re.compile(r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----"),
     "a key of Google": re.compile(r"AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{28}"),
@@ -87,7 +87,7 @@ def task_logs(folder: Path, times: int) -> Tally:
             try:
                 task.execute(context_of("dag", "run"))
             except AirflowException as error:
-                # What it prints last is no summary, so that the task quotes it.
+                # Its last line is no summary, so the task quotes it.
                 lines.append(str(error))
             said = "\n".join(lines)
             if _SAID not in said:
@@ -98,7 +98,7 @@ def task_logs(folder: Path, times: int) -> Tally:
 
 
 def stack_places(folder: Path, times: int) -> Tally:
-    """Make all that a local stack starts from, and look for its keys and its login."""
+    """Create everything that a local stack starts from, and search it for its keys and login."""
     tally = Tally()
     for number in range(times):
         stack = Stack(folder / str(number), say=lambda _: None)
@@ -121,14 +121,14 @@ def stack_places(folder: Path, times: int) -> Tally:
 
 
 def _keys(config: Path) -> dict[str, str]:
-    """Return what a stack's configuration of Airflow holds; nothing in it is for everybody."""
+    """Return the values in a stack's Airflow configuration file, all of which are secret."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(config.read_text())
     return {name: key for section in parser.sections() for name, key in parser[section].items()}
 
 
 def _keys_in_the_environment() -> Any:
-    """Give Airflow its keys by the environment, which all that it starts inherits."""
+    """Pass Airflow its keys in the environment, which all child processes inherit."""
     real = settings._airflow
 
     def airflow(paths: Any, *arguments: Any) -> dict[str, str]:
@@ -139,7 +139,7 @@ def _keys_in_the_environment() -> Any:
 
 
 def history(folder: Path, times: int) -> Tally:
-    """Look into the newest commits of this repository, also for what a later one has removed."""
+    """Search the newest commits of this repository, including content that was later removed."""
     tally, repository = Tally(), _repository(folder)
     command = ["git", "-C", str(repository), "log", f"--max-count={times}", "--format=%x00%H %B"]
     command += ["--patch", "--unified=0", "--no-color", "--no-ext-diff"]
@@ -151,12 +151,12 @@ def history(folder: Path, times: int) -> Tally:
 
 
 def _repository(_: Path) -> Path:
-    """Return the repository whose history is looked into."""
+    """Return the repository whose history is searched."""
     return REPOSITORY
 
 
 def _somebody_was_careless() -> Any:
-    """Look into a repository in which keys were committed and removed by the next commit."""
+    """Search a repository in which keys were committed and removed by the next commit."""
 
     def made(folder: Path) -> Path:
         git = ["git", "-C", str(folder), "-c", "user.name=ada", "-c", "user.email=ada@example.com"]

@@ -1,4 +1,4 @@
-"""Attacks on what is stored: full and read-only disks, power cuts, writes that are killed."""
+"""Attacks on storage: full and read-only disks, power cuts, killed writes."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from verification.attack_check.registry_attacks import STAGES, problems, promoti
 from verification.attack_check.rows import Row, Tally
 
 _FILL_LEVELS = (0, 4096, 16_384, 65_536)
-"""Bytes that are left on a disk that fills up."""
+"""Free bytes on a disk that fills up."""
 _JOB_LEVELS: tuple[tuple[int | None, bool], ...] = (
     *((0, False), (None, False), (0, True), (None, True)),
     *((4096, False), (65_536, False), (65_536, True), (200_000, False), (200_000, True)),
 )
-"""Bytes that are left to a data job, None: the disk is read-only, and whether temporary files lie
-there, too."""
+"""Free bytes for a data job (None: the disk is read-only), and whether temporary files are also on
+that disk."""
 
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int = 64) -> Iterator[Path]:
-    """Mount a file system of its own; needs root."""
+    """Mount a small file system; needs root."""
     folder.mkdir()
     size = f"size={megabytes}M"
     subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", size, "tmpfs", folder], check=True)
@@ -51,7 +51,7 @@ def small_disk(folder: Path, megabytes: int = 64) -> Iterator[Path]:
 
 
 def fill(disk: Path, left: int) -> Path:
-    """Fill a disk but for some bytes; return the file that takes the room."""
+    """Fill a disk except for some bytes; return the file that takes the space."""
     free = shutil.disk_usage(disk).free
     filler = disk / "filler"
     with filler.open("wb") as file, suppress(OSError):
@@ -60,7 +60,7 @@ def fill(disk: Path, left: int) -> Path:
 
 
 def full_disks(folder: Path, times: int) -> Tally:
-    """Do each work on a disk that is full at several levels, and again when there is room."""
+    """Run each stage on a disk that is full to several levels, and again when there is space."""
     tally = Tally()
     for number in range(times):
         prepare, left = STAGES[number % len(STAGES)], _FILL_LEVELS[number // len(STAGES) % 4]
@@ -79,7 +79,7 @@ def full_disks(folder: Path, times: int) -> Tally:
 
 
 def read_only_disks(folder: Path, times: int) -> Tally:
-    """Do each work on a disk that cannot be written."""
+    """Run each stage on a read-only disk."""
     tally = Tally()
     for number in range(times):
         with small_disk(folder / str(number)) as disk:
@@ -91,7 +91,7 @@ def read_only_disks(folder: Path, times: int) -> Tally:
 
 
 def data_jobs(folder: Path, times: int) -> Tally:
-    """Prepare a partition on a disk that is full at several levels or read-only, then with room."""
+    """Prepare a partition on a full or read-only disk, then with space."""
     tally, told = Tally(), folder / "told"
     with small_disk(folder / "disk") as disk:
         job = DataJob(disk, told)
@@ -122,7 +122,7 @@ def _with_text(job: DataJob, name: str) -> Path:
 
 @contextmanager
 def _unwritable(disk: Path, left: int | None) -> Iterator[None]:
-    """Leave so many bytes on a disk; None: nothing can be written there."""
+    """Leave the given number of bytes on a disk; None: make it read-only."""
     if left is not None:
         filler = fill(disk, left)
         yield
@@ -134,7 +134,7 @@ def _unwritable(disk: Path, left: int | None) -> Iterator[None]:
 
 
 def _unclear(ended: Ended) -> Iterator[str]:
-    """Yield what is wrong with how a data job ended where it could not write."""
+    """Yield what is wrong with the error of a data job that could not write."""
     if ended.over or ended.has_traceback:
         yield ended.over or f"a traceback: {ended.last_line[:300]}"
     elif ended.exit_code:
@@ -150,7 +150,7 @@ def _records(store: Path) -> set[bytes]:
 
 
 def _without_lines() -> Any:
-    """Let errors of the disk through as they come, to the end of the data job."""
+    """Pass errors of the disk through the whole data job unchanged."""
     stack = ExitStack()
     stack.enter_context(without_words())
     for module in (cli, errors):
@@ -159,7 +159,7 @@ def _without_lines() -> Any:
 
 
 def _tried(work: Callable[[], object]) -> list[str]:
-    """Do some work; return what is wrong with how it failed, if it did."""
+    """Run some work; return what is wrong with its error, if it failed."""
     try:
         work()
     except OSError as error:
@@ -172,12 +172,12 @@ def _tried(work: Callable[[], object]) -> list[str]:
 
 
 def power_cuts(folder: Path, times: int) -> Tally:
-    """Cut the power before each change of a promotion, then of a pass of retention."""
+    """Cut the power before each change of a promotion, then of a retention pass."""
     tally = Tally()
     for number, prepare in enumerate((promotion, retention)[:times]):
         path, target = folder / str(number), folder / "cut"
         stage = prepare(str(path))
-        # The registry's own part; all else is named by nothing that decides.
+        # Only the registry's own part; no deciding record refers to the rest.
         disk = Disk(path / "lineages" / "default")
 
         def look(disk: Disk = disk, target: Path = target) -> None:
@@ -204,7 +204,7 @@ def _lineage_problems(lineage: LineageLayout) -> list[str]:
 
 
 def killed_writes(folder: Path, times: int) -> Tally:
-    """Kill writes in the middle; what they leave is named by retention and goes with it."""
+    """Kill writes in the middle; retention must list and remove what they leave."""
     tally, chance = Tally(), random.Random(1)  # noqa: S311 - drawn by seed
     path = str(folder / "store")
     stage = retention(path)
@@ -230,12 +230,12 @@ def killed_writes(folder: Path, times: int) -> Tally:
 
 
 def without_words() -> Any:
-    """Let errors of the disk through as they come."""
+    """Pass errors of the disk through unchanged."""
     return mock.patch.object(local, "_explained", lambda error, *_: error)
 
 
 def without_sync() -> Any:
-    """Let neither bytes nor names be synced."""
+    """Disable syncing of bytes and names."""
     return mock.patch.object(local, "_sync")
 
 

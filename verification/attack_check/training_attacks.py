@@ -1,4 +1,4 @@
-"""Attacks on real trainings and exports: killed at any moment, or with no room for a checkpoint.
+"""Attacks on real trainings and exports: kills at any moment, no space for a checkpoint.
 
 Each command is a process that begins without TensorFlow and imports it, as on a TPU VM.
 """
@@ -38,18 +38,18 @@ from verification.attack_check.rows import Row, Tally
 from verification.attack_check.storage_attacks import fill, small_disk, without_words
 
 _LIMITS = {"memory": 4 << 30, "cpu_seconds": 300, "seconds": 1200}
-"""Of a command with TensorFlow, on a machine that does other things besides."""
+"""Limits of a command with TensorFlow on a busy machine."""
 _STEPS = 48
 _FORMATS = ("hugging_face", "saved_model")
 _LEVELS = (0, 60_000, 500_000, 1_500_000)
-"""Bytes that are left on a disk; a checkpoint takes some 150,000."""
+"""Free bytes on a disk; a checkpoint takes about 150,000."""
 
 
 class _Trainings:
-    """A store with a partition and what a training of it comes to that nothing disturbs.
+    """A store with a partition, and the result of an undisturbed training on it.
 
-    :param folder: an empty one.
-    :param told: for what is printed, if not there.
+    :param folder: an empty folder.
+    :param told: folder for output; default: in ``folder``.
     """
 
     def __init__(self, folder: Path, times: int, told: Path | None = None) -> None:
@@ -84,11 +84,11 @@ class _Trainings:
         return export_model.main([*places, *model])
 
     def train(self, run: RunLayout) -> Ended:
-        """Train in a process of its own."""
+        """Train in a child process."""
         return watched(lambda: self.command(run), self._told, **_LIMITS)
 
     def problems(self, run: RunLayout) -> Iterator[str]:
-        """Yield what is wrong with a training's checkpoints: all that count must be whole."""
+        """Yield the problems of a training's checkpoints: all committed ones must be intact."""
         for uri in uris.list_files(run.training.checkpoints):
             try:
                 artifacts.verify_files(run.training.root, CheckpointManifest.load(uri).files)
@@ -96,7 +96,7 @@ class _Trainings:
                 yield f"{type(error).__name__}: {error}"
 
     def differences(self, run: RunLayout) -> Iterator[str]:
-        """Yield in what a finished training differs from one that nothing disturbed."""
+        """Yield how a finished training differs from an undisturbed one."""
         yield from self.problems(run)
         result = TrainingResult.load_or_none(run.training.result)
         if result is None or result.weights_sha256 != self.wanted:
@@ -115,9 +115,9 @@ class _Trainings:
 def _kill_when(
     work: Callable[[], int], is_time: Callable[[], bool], after: float, folder: Path
 ) -> bool:
-    """Do some work in a process that is killed a while after some moment.
+    """Run work in a process that is killed some time after a condition holds.
 
-    :returns: whether it was in the middle.
+    :returns: whether it was still running.
     """
     pid = os.fork()
     if not pid:
@@ -137,7 +137,7 @@ def _kill_when(
 
 
 def killed_trainings(folder: Path, times: int) -> Tally:
-    """Kill a training again and again, around its saves and at any moment; then let it end."""
+    """Kill a training repeatedly, around its saves and at random moments; then let it finish."""
     tally, draw = Tally(), random.Random(1)  # noqa: S311 - drawn by seed
     trainings = _Trainings(folder, times)
     run = trainings.run
@@ -165,7 +165,7 @@ def _stored(folder: str) -> list[Path]:
 
 
 def commits_before_bytes() -> AbstractContextManager[Any]:
-    """Let a checkpoint count before its bytes are stored."""
+    """Commit a checkpoint before its bytes are stored."""
     real = CheckpointStore.commit
 
     def commit(self: CheckpointStore, files: list[Path], state: Any) -> Any:
@@ -180,13 +180,13 @@ def commits_before_bytes() -> AbstractContextManager[Any]:
 
 
 def full_disks(folder: Path, times: int) -> Tally:
-    """Train on a disk that is full at several levels, then with room.
+    """Train on a disk that is full to several levels, then with space.
 
-    Every other time this machine's temporary files lie there, too.
+    Every other time this machine's temporary files are also on that disk.
     """
     tally = Tally()
     with small_disk(folder / "disk", 96) as disk:
-        # What is said needs room, too.
+        # The output needs space too, so it goes elsewhere.
         trainings = _Trainings(disk, times, folder / "told")
         for number in range(times):
             run = trainings.store.run(f"disturbed-{number}")
@@ -203,7 +203,7 @@ def full_disks(folder: Path, times: int) -> Tally:
 
 
 def _unclear(ended: Ended) -> Iterator[str]:
-    """Yield what is wrong with how a training ended on a full disk."""
+    """Yield what is wrong with the error of a training on a full disk."""
     said = ended.printed + ended.said
     if not ended.exit_code or ended.over:
         return
@@ -214,7 +214,7 @@ def _unclear(ended: Ended) -> Iterator[str]:
 
 
 class _Writer:
-    """Writes formats of no model: some files of random bytes."""
+    """A fake format writer: it writes some files of random bytes."""
 
     files_sha256 = "0" * 64
 
@@ -229,7 +229,7 @@ class _Writer:
 
 
 def export_crash_points(folder: Path, times: int) -> Tally:
-    """Die before and after changes of the file system while formats are stored; then again."""
+    """Crash before and after changes of the file system while formats are stored; then repeat."""
     tally = Tally()
     scratch = folder / "scratch"
     scratch.mkdir()
@@ -253,9 +253,9 @@ def export_crash_points(folder: Path, times: int) -> Tally:
 
 
 def _export_problems(layout: ExportsLayout, *, is_done: bool = False) -> Iterator[str]:
-    """Yield what is wrong with stored formats: those that count must be whole.
+    """Yield the problems of stored formats: committed ones must be intact.
 
-    :param is_done: they must count, and there must be nothing else.
+    :param is_done: whether they must be committed, and no other files may be left.
     """
     record = ModelExports.load_or_none(layout.record)
     if record is None:
@@ -276,7 +276,7 @@ def _export_problems(layout: ExportsLayout, *, is_done: bool = False) -> Iterato
 
 
 def killed_exports(folder: Path, times: int) -> Tally:
-    """Kill the export of a real model: when its first bytes are stored, or at any moment."""
+    """Kill the export of a real model: when its first bytes are stored, or at a random moment."""
     tally, draw = Tally(), random.Random(1)  # noqa: S311 - drawn by seed
     trainings = _Trainings(folder, times)
     layout = trainings.straight.exports
@@ -299,13 +299,13 @@ def killed_exports(folder: Path, times: int) -> Tally:
 
 
 def _without_sweep() -> AbstractContextManager[Any]:
-    """Let stay what earlier tries of an export stored."""
+    """Keep the files that earlier tries of an export stored."""
     return mock.patch.object(writing, "_sweep")
 
 
 @contextmanager
 def _without_words() -> Iterator[None]:
-    """Let errors of the disk through as they come."""
+    """Pass errors of the disk through unchanged."""
     with without_words(), mock.patch.object(job, "NO_ROOM", ()):
         yield
 

@@ -1,4 +1,4 @@
-"""Attacks by code on a TPU VM: on what others decide by, what other VMs run, what is promoted."""
+"""Attacks by code on a TPU VM: on deciding records, on other VMs' jobs, on promoted versions."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _JOB = "010-train"
 _GRANT = "google_storage_bucket_iam_member.tpu_vm_reports_of_runs"
 _FORGERIES = ("unsigned", "another key", "a changed byte")
 _REPLAYS = ((2, 1), (1, 1), (2, 2))
-"""Reservation and attempt that a job was signed for; the last: another job of the same attempt."""
+"""Reservation and attempt for which a job was signed; the last: another job of the same attempt."""
 
 
 def decisions(_: Path, times: int) -> Tally:
-    """Write each record by which somebody else decides, with the account of TPU VMs."""
+    """Write each record on which other programs base decisions, with the account of TPU VMs."""
     tally, tree = Tally(), Tree.parse(files())
     may_write = conditions.allows(tree, tree.resource(_GRANT))
     for path in DECISIONS * times:
@@ -50,16 +50,16 @@ def decisions(_: Path, times: int) -> Tally:
 
 
 def _whole_folders() -> Any:
-    """Let the account write all of ``runs/``."""
+    """Allow the account to write all of ``runs/``."""
     text = f'resource.name.startsWith("{conditions.OBJECTS}/runs/")'
     return mock.patch.object(conditions, "cel", return_value=text)
 
 
 @dataclass(frozen=True)
 class _Vm:
-    """The VM of a second attempt of a second reservation, whose jobs are noted and not started.
+    """The VM of the second attempt of a second reservation, whose jobs are recorded, not started.
 
-    :ivar keys: of the run's two reservations, with which their jobs are signed.
+    :ivar keys: the keys with which the jobs of the run's two reservations are signed.
     """
 
     run: RunLayout
@@ -68,7 +68,7 @@ class _Vm:
 
     @classmethod
     def of(cls, folder: Path) -> _Vm:
-        """Return one in a store of its own, with code that could be run."""
+        """Return a VM with its own store, and code that could be run."""
         run = StoreLayout(str(folder / "store")).run("0a1b2c3d4e5f")
         (folder / "bundle" / "training").mkdir(parents=True)
         (folder / "bundle" / "training" / "train.py").touch()
@@ -78,7 +78,7 @@ class _Vm:
         return self.run.reservation(reservation).attempt(attempt)
 
     def spec(self, reservation: int, attempt: int) -> bytes:
-        """Return the job that the orchestrator writes for an attempt."""
+        """Return the job spec that the orchestrator writes for an attempt."""
         return JobSpec(
             job_id=_JOB,
             token=f"{reservation}{attempt}" * 16,
@@ -91,13 +91,13 @@ class _Vm:
         ).to_bytes()
 
     def sign(self, reservation: int, attempt: int) -> bytes:
-        """Sign that job as the orchestrator does; return it."""
+        """Sign that job spec as the orchestrator does; return it."""
         spec, key = self.spec(reservation, attempt), self.keys[reservation - 1]
         job_signatures.sign(self.mailbox(reservation, attempt), _JOB, spec, key)
         return spec
 
     def jobs_run(self) -> list[str]:
-        """Let the agent of the second attempt of the second reservation look; return what ran."""
+        """Let the agent of the second reservation's second attempt poll; return the jobs run."""
         config = AgentConfig(
             mailbox=self.mailbox(2, 2),
             released_uri=self.run.reservation(2).released,
@@ -125,7 +125,7 @@ class _Vm:
 
 
 def forged_jobs(folder: Path, times: int) -> Tally:
-    """Put jobs into a mailbox that its orchestrator has not written, in each way in turn."""
+    """Put forged jobs into a mailbox, using each kind of forgery in turn."""
     tally = Tally()
     for number in range(times):
         vm = _Vm.of(folder / str(number))
@@ -142,7 +142,7 @@ def forged_jobs(folder: Path, times: int) -> Tally:
 
 
 def replayed_jobs(folder: Path, times: int) -> Tally:
-    """Copy a job that was signed once, with its signature, to where it was not meant for."""
+    """Copy a signed job, with its signature, to a mailbox or job id it was not meant for."""
     tally = Tally()
     for number in range(times):
         vm = _Vm.of(folder / str(number))
@@ -150,7 +150,7 @@ def replayed_jobs(folder: Path, times: int) -> Tally:
         spec, mailbox = vm.sign(reservation, attempt), vm.mailbox(2, 2)
         sha256, name = hashlib.sha256(spec).hexdigest(), _JOB
         if (reservation, attempt) == (2, 2):
-            # Its own job, which has been done, as another one.
+            # Its own finished job under another job id.
             name = "020-train"
         signature = uris.read(vm.mailbox(reservation, attempt).signature(_JOB, sha256))
         uris.write(mailbox.signature(name, sha256), signature)
@@ -161,17 +161,17 @@ def replayed_jobs(folder: Path, times: int) -> Tally:
 
 
 def _unsigned() -> Any:
-    """Let agents run whatever lies in their mailbox."""
+    """Let agents run any job in their mailbox."""
     return mock.patch.object(job_signatures, "require_signed", return_value=None)
 
 
 def _any_attempt() -> Any:
-    """Let agents run the jobs of other attempts that are signed with their key."""
+    """Let agents run jobs of other attempts that are signed with their key."""
     return mock.patch.object(runner, "objection", return_value=None)
 
 
 def keys_of_jobs(_: Path, times: int) -> Tally:
-    """Read and write keys that jobs are signed with, by each grant of another account's."""
+    """Read and write the keys that sign jobs, with each grant of the other accounts."""
     tally, tree = Tally(), Tree.parse(files())
     for grant in tree.resources("google_storage_bucket_iam_member"):
         is_of_store = grant.body["bucket"] == "google_storage_bucket.store.name"
@@ -186,7 +186,7 @@ def keys_of_jobs(_: Path, times: int) -> Tally:
 
 
 def _everything() -> Any:
-    """Let each condition hold for all objects of the bucket."""
+    """Make each condition hold for all objects of the bucket."""
     text = f'resource.name.startsWith("{conditions.OBJECTS}/")'
     return mock.patch.object(conditions, "cel", return_value=text)
 
@@ -202,16 +202,16 @@ def tell(pid):
 tell(os.getpid())
 print("these are the words of the job", flush=True)
 """
-"""A job that prints what it was given, and so were those that have started it."""
+"""A job that prints the command line and environment of itself and its parent processes."""
 
 
 def secrets_of_a_vm(folder: Path, times: int) -> Tally:
-    """Boot TPU VMs whose job prints all that it was given, and look for the key of its jobs.
+    """Boot TPU VMs whose job prints everything it was given, and search for the jobs' key.
 
-    It is in the node's metadata, which code on the VM can read, and is to be nowhere else. Code
-    that has it can sign, and still not write where jobs are.
+    The key is in the node's metadata, which code on the VM can read, and must be nowhere else. Code
+    that has it can sign, but still cannot write to the folder of jobs.
     """
-    # gRPC and pytest, which few rows need.
+    # Imports gRPC and pytest, which few rows need.
     from tests.tpu_agent import cloud, world
 
     tally = Tally()
@@ -236,13 +236,13 @@ def secrets_of_a_vm(folder: Path, times: int) -> Tally:
 
 
 def _shown(process: psutil.Process) -> bytes:
-    """Return what other processes of the VM can see of one."""
+    """Return what other processes on the VM can see of a process."""
     return "\0".join([*process.cmdline(), *process.environ().values()]).encode()
 
 
 @contextmanager
 def _key_in_the_environment() -> Iterator[None]:
-    """Let the boot script hand the key on in the environment, which all that it starts inherits."""
+    """Let the boot script pass the key in the environment, which all child processes inherit."""
     text = launcher.BOOT_SCRIPT.read_text()
     given = 'os.environ["REPRETRAIN_JOB_KEY"] = attribute("job-key")'
     line = "    sha256, env = "
@@ -254,7 +254,7 @@ def _key_in_the_environment() -> Iterator[None]:
 
 
 def changed_copies(folder: Path, times: int) -> Tally:
-    """Change a byte of a published version before it is promoted, a file at a time."""
+    """Change a byte of a published version before it is promoted, one file at a time."""
     tally = Tally()
     for number in range(times):
         run = FinishedRun(str(folder / str(number)), "1")
@@ -276,7 +276,7 @@ def changed_copies(folder: Path, times: int) -> Tally:
 
 
 def _sized() -> Any:
-    """Let promotion look at the sizes of files only."""
+    """Let promotion check only the sizes of files."""
     return mock.patch.object(
         production,
         "verify",

@@ -1,7 +1,7 @@
-"""Attacks on Airflow's addresses and on our pages, in an API server without anything else.
+"""Attacks on Airflow's endpoints and on our pages, in an API server alone.
 
-The control lets everybody be the administrator, writes into pages whatever an address or a record
-says, lets another site ask for all, looks at any number of passwords, and hides no secret.
+The control makes everyone an administrator, writes addresses and records into pages unescaped, lets
+another site request everything, checks any number of passwords, and hides no secret.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from verification.attack_check.rows import Row, Tally
 
 
 class _Server:
-    """An API server's application, in a process of its own, with the mends and then without.
+    """An API server's application in a child process, with the safeguards and then without.
 
-    All rows are asked at once: it takes longer to start than to answer.
+    All rows are tried in one process: it takes longer to start than to answer.
     """
 
     def __init__(self) -> None:
@@ -33,9 +33,9 @@ class _Server:
         self._most = 0
 
     def tally(self, name: str, home: Path, most: int) -> Tally:
-        """Return what became of an attack.
+        """Return the tally of an attack.
 
-        :param most: how many groups of tries are wanted. The control goes on until it does harm.
+        :param most: maximum number of groups of tries. The control continues until it does harm.
         """
         if self.is_mended and most > self._most:
             self._known, self._most = self._ask(home, most), most
@@ -48,7 +48,7 @@ class _Server:
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__PLUGINS_FOLDER": str(REPOSITORY / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
-            # It would tell of each request in several lines.
+            # It would log each request in several lines.
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "ERROR",
             "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(64),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
@@ -76,7 +76,7 @@ _SERVER = _Server()
 
 
 def _asked(name: str) -> Callable[[Path, int], Tally]:
-    """Return the attack of that name."""
+    """Return the attack with the given name."""
     return lambda folder, times: _SERVER.tally(name, folder, times)
 
 

@@ -1,7 +1,7 @@
-"""An installation with something in it, for the attacks on its web server.
+"""Fills an installation with content, for the attacks on its web server.
 
-Each address leads to something that is there, so that a refusal is one: what is not there is not
-found by anybody.
+Each address leads to an existing object, so that a refusal is a real one: a missing object is not
+found by anyone.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tests.model_registry.smaller_models import TRIAL
 ROLLBACK_DAG = "model_rollback"
 _DAG, _RUN, _TASK = "bert_repretraining", "attacked", "validate"
 _NAME = "attacked"
-"""Of the connection, the pool and the variable."""
+"""Name of the connection, the pool and the variable."""
 SECRET = "zq7 nobody reads this"  # noqa: S105 - of an installation that goes at once
-"""In the connection and in a variable whose name says so."""
+"""Secret in the connection and in a variable whose name marks it as secret."""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What attacks name.
+    """The objects that attacks refer to.
 
-    :ivar names: by the name of a part of an address.
-    :ivar pages: query of each of our pages with which it shows something, by path.
-    :ivar run: whose model is in use; the run before it has one, too.
+    :ivar names: object names by path parameter.
+    :ivar pages: by path, the query with which each of our pages shows content.
+    :ivar run: the run whose model is in use; the run before it also has a model.
     """
 
     names: Mapping[str, str]
@@ -43,13 +43,13 @@ class Installation:
     run: FinishedRun
 
     def address(self, path: str) -> str:
-        """Return the address of something that is there; of what has no name here, number 1."""
-        # What lists things by POST does so for all DAGs, and for no other name.
+        """Return the address of an existing object; unknown path parameters become 1."""
+        # Endpoints that list by POST take only all DAGs, and no other name.
         names = dict.fromkeys(self.names, "~") if path.endswith("/list") else self.names
         return re.sub(r"\{(\w+)[^}]*\}", lambda part: names.get(part[1], "1"), path)
 
     def doors(self, app: Any, before: str = "") -> Iterator[tuple[str, str]]:
-        """Yield method and address of all that an application answers."""
+        """Yield method and address of all endpoints of an application."""
         for route in app.routes:
             path = before + getattr(route, "path", "")
             if methods := getattr(route, "methods", None):
@@ -60,10 +60,10 @@ class Installation:
 
 
 def fill(admin: Any) -> Installation:
-    """Fill database and store; return what is there.
+    """Fill database and store; return the content.
 
     :param admin: client of the application, logged in as an administrator.
-    :raises RuntimeError: the application does not take something.
+    :raises RuntimeError: the application refuses a request.
     """
     parse_dag(_DAG)
     parse_dag(ROLLBACK_DAG)
@@ -130,7 +130,7 @@ def _pages(run: FinishedRun) -> dict[str, dict[str, str]]:
 
 
 def _build_documentation() -> None:
-    """Make a site of one page, as a checkout has the real one only after ``make docs``."""
+    """Create a site of one page, as a checkout has the real one only after ``make docs``."""
     from pages import documentation
 
     documentation.SITE = Path(os.environ["AIRFLOW_HOME"]) / "site"
@@ -139,7 +139,7 @@ def _build_documentation() -> None:
 
 
 def parse_dag(name: str) -> None:
-    """Put a DAG into the database, as its file makes it now.
+    """Parse a DAG's file and write the DAG to the database.
 
     :raises RuntimeError: it cannot be parsed.
     """
@@ -155,7 +155,7 @@ def parse_dag(name: str) -> None:
 
 
 def _add_backfill() -> None:
-    """Add a backfill, which gets number 1; made by Airflow it would need days that have passed."""
+    """Add a backfill, which gets id 1; through Airflow it would need dates in the past."""
     from airflow.models.backfill import Backfill
     from airflow.utils.session import create_session
 

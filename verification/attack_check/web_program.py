@@ -1,8 +1,8 @@
-"""Asks the API server's application, with our pages, what strangers and viewers may not.
+"""Sends forbidden requests of strangers and viewers to the API server with our pages.
 
 ``python -m verification.attack_check.web_program``, where Airflow's settings are those of an empty
 installation, which it fills; see :mod:`verification.attack_check.web_attacks`. Prints, as its last
-line, the tallies by name: with the mends, and of the same installation without them.
+line, the tallies by name: with the safeguards, and for the same installation without them.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from verification.attack_check.web_installation import (
 )
 
 EVIL = "http://evil.example"
-"""Where another page of the same browser is from."""
+"""Origin of another page in the same browser."""
 _OPEN = re.compile(r"/api/v2/(version|monitor/health|auth/log(in|out))$|/auth/|^/api/(v1/)?1$")
-"""What is meant to be open: health, version, the login itself, and what says that it is not."""
+"""Endpoints that are meant to be open: health, version, the login, and the not-found answers."""
 _REFUSALS = (401, 403)
 _OWN = re.compile(r"/(un)?favorite$|/(dagRuns|taskInstances)/list$")
-"""What viewers may send: what is theirs to change, and questions that are too long for an address.
+"""Endpoints that viewers may use: their own preferences, and queries that are too long for a URL.
 """
 _ENDLESS = re.compile(r"/wait$")
-"""What answers only when a run has ended."""
+"""Endpoints that answer only when a run has ended."""
 _METHODS = ("GET", "POST", "PUT", "DELETE")
 _NUL = "a\0b"
-"""Of a page: no database and no file system takes it, so it has to be refused before both."""
+"""No database and no file system accepts it, so a page must refuse it before using either."""
 _VALUES = (
     "../../../../etc/passwd",
     "..%2f..%2f..%2fetc%2fpasswd",
@@ -72,7 +72,7 @@ _VALUES = (
     "\U0001f4a9",
 )
 _STORED = ("lineage", "version", "partition", "trial")
-"""Parameters by which something is looked for in the store, which has nothing of these names."""
+"""Parameters that name objects in the store, which has none with the hostile names."""
 _RAW = ("<script>alert", "<img src=x", "root:", "1337")
 _ROLES = ("viewer", "user", "op", "admin")
 _TRIGGER = json.dumps({"logical_date": None, "conf": {}})
@@ -82,7 +82,7 @@ _SIMPLE_TYPES = (
     "multipart/form-data; boundary=x",
     "",
 )
-"""Types of content that a browser sends elsewhere without asking first; the last is none."""
+"""Content types that a browser sends cross-site without a preflight request; the last is none."""
 
 _UNMENDED = {
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
@@ -93,15 +93,15 @@ _UNMENDED = {
     "AIRFLOW__API__ACCESS_CONTROL_ALLOW_HEADERS": "*",
 }
 _ENOUGH = 3
-"""Harms, after which an attack without mends has shown what it is for."""
+"""Number of harmful tries after which a control has shown that its safeguard is needed."""
 
 Client = Callable[[str | None], Any]
 Tries = Callable[[], Iterator[Sequence[str]]]
-"""Some tries that belong together; yields what harm each has done."""
+"""A group of tries; yields the harm that each has done."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Ask with the mends, then without; print the tallies."""
+    """Send the requests with the safeguards, then without; print the tallies."""
     parser = argparse.ArgumentParser(prog="verification.attack_check.web_program")
     parser.add_argument("--most", type=int, default=sys.maxsize, help="of each attack's groups")
     most = parser.parse_args(argv).most
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     initdb()
     from anyio.from_thread import start_blocking_portal
 
-    # One for all requests: each would otherwise start threads and a loop of its own.
+    # One portal for all requests: each would otherwise start its own threads and event loop.
     with _schemas_checked_once(), start_blocking_portal() as portal:
         client = _clients(portal)
         there = fill(client(_token("admin")))
@@ -129,10 +129,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _schemas_checked_once() -> Iterator[None]:
-    """Let equal schemas of a form's settings be checked once, and values by them as ever.
+    """Validate equal schemas of form settings only once; values are validated as usual.
 
-    Airflow checks that each is a schema for each task anew, when it stores a DAG and whenever it
-    lists tasks, which took more than all else that is done here.
+    Airflow validates the schemas again for each task, when it stores a DAG and whenever it lists
+    tasks, which took longer than everything else here.
     """
     validator = validator_for({})
     check, known = validator.check_schema, set[str]()
@@ -147,7 +147,7 @@ def _schemas_checked_once() -> Iterator[None]:
 
 
 def _clients(portal: Any) -> Client:
-    """Return what makes clients, by cookie, of an application as the settings are now."""
+    """Return a function that makes clients, by cookie, of an application with current settings."""
     from airflow.api_fastapi.app import create_app
     from fastapi.testclient import TestClient
 
@@ -159,7 +159,7 @@ def _clients(portal: Any) -> Client:
         found = TestClient(
             app, headers=headers, raise_server_exceptions=False, follow_redirects=False
         )
-        # Each request is the first of its kind: an answer that takes the cookie away changes none.
+        # All requests are independent: an answer that deletes the cookie affects no other.
         found.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         found.portal = portal
         return found
@@ -177,7 +177,7 @@ def _token(role: str | None) -> str:
 
 @contextmanager
 def _without_mends() -> Iterator[None]:
-    """Let everybody be the administrator, and pages, server and forms take and tell all."""
+    """Make everyone an administrator, and disable the safeguards of pages, server and forms."""
     from airflow import settings
     from airflow._shared.secrets_masker import reset_secrets_masker
     from airflow.sdk._shared import secrets_masker
@@ -194,7 +194,7 @@ def _without_mends() -> Iterator[None]:
         mock.patch.object(trigger_form, "whole", lambda pattern: pattern),
     ):
         settings._configure_secrets_masker()
-        # They know by now what is secret.
+        # The maskers have already learned the secrets.
         reset_secrets_masker()
         secrets_masker.reset_secrets_masker()
         parse_dag(ROLLBACK_DAG)
@@ -213,14 +213,14 @@ def _attacks(client: Client, there: Installation) -> dict[str, list[Tries]]:
         "parameters of pages": [*_parameters(viewer, there)],
         "reason of a rollback on pages": [partial(_reasons, viewer, there)],
         "wrong passwords": [_passwords],
-        # The last, as what is not refused is done.
+        # Last, because requests that are not refused are carried out.
         "changes as a viewer": [*_changes(viewer, there, doors)],
         "requests without a login": [*_strangers(client(None), doors)],
     }
 
 
 def _tally(tries: list[Tries], most: int, enough: int = sys.maxsize) -> Tally:
-    """Try so many groups of an attack, drawn by seed, until it has done enough harm."""
+    """Try up to ``most`` groups of an attack, drawn by seed, until it has done enough harm."""
     tally, draw = Tally(), random.Random(1)  # noqa: S311 - drawn by seed
     chosen = sorted(draw.sample(range(len(tries)), min(most, len(tries))))
     for harm in itertools.chain.from_iterable(tries[number]() for number in chosen):
@@ -241,14 +241,14 @@ def _strangers(client: Any, doors: list[tuple[str, str]]) -> Iterator[Tries]:
 
 
 def _secrets(clients: list[Any], doors: list[tuple[str, str]]) -> Iterator[Tries]:
-    """Look into all that each role can read for a connection's and a variable's secret."""
+    """Search everything that each role can read for a connection's and a variable's secret."""
 
     def tries(address: str) -> Iterator[Sequence[str]]:
         for role, client in zip(_ROLES, clients, strict=True):
             is_seen = SECRET in client.get(address).text
             yield [f"{role} reads it at {address}"] if is_seen else []
 
-    # First what the control, which ends with some harm, must find.
+    # First those in which the control, which ends early, must find the secret.
     addresses = ["/api/v2/variables/attacked_secret", "/ui/config"]
     addresses += [address for method, address in doors if method == "GET"]
     for address in addresses:
@@ -257,7 +257,7 @@ def _secrets(clients: list[Any], doors: list[tuple[str, str]]) -> Iterator[Tries
 
 
 def _changes(client: Any, there: Installation, doors: list[tuple[str, str]]) -> Iterator[Tries]:
-    """Change what is there, each with what Airflow would take from an administrator."""
+    """Change existing objects, each with a body that Airflow accepts from an administrator."""
     bodies = {there.address(path): body for path, body in _BODIES.items()}
 
     def tries(method: str, address: str) -> Iterator[Sequence[str]]:
@@ -282,11 +282,11 @@ _BODIES: dict[str, dict[str, Any]] = {
     "/api/v2/pools": _bulk(name="attacked", slots=2),
     "/api/v2/variables": _bulk(key="attacked", value="y"),
 }
-"""Of addresses at which Airflow reads what is asked before it looks who asks."""
+"""Bodies for endpoints at which Airflow validates the request before it authorizes the user."""
 
 
 def _forged(client: Client, there: Installation) -> Iterator[Tries]:
-    """Ask for pages that a viewer sees, with nothing that says that somebody is one."""
+    """Request pages that a viewer may see, with missing or forged logins."""
     good = _token("viewer")
     head = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT"}').rstrip(b"=").decode()
     cookies = (
@@ -307,7 +307,7 @@ def _forged(client: Client, there: Installation) -> Iterator[Tries]:
         is_shown = _is_shown(viewer.request(method, spelling, params=query), page)
         for cookie in cookies:
             code = client(cookie).request(method, spelling, params=query).status_code
-            # What a viewer does not get either is not there, or not to be changed.
+            # A page that a viewer does not get either is missing, or cannot be changed.
             is_right = code in _REFUSALS or (not is_shown and 300 <= code < 500)
             yield [] if is_right else [f"{method} {spelling}: {code}"]
 
@@ -320,13 +320,13 @@ def _forged(client: Client, there: Installation) -> Iterator[Tries]:
 
 
 def _is_shown(answer: Any, page: str) -> bool:
-    """Tell whether a page is shown, or leads to the one below it, as a folder's does."""
+    """Return whether a page is shown, or redirects to the one below it, as a folder's does."""
     below = answer.is_redirect and answer.headers["location"].startswith(f"{page}/")
     return bool(answer.is_success or below)
 
 
 def _parameters(client: Any, there: Installation) -> Iterator[Tries]:
-    """Change one parameter at a time of pages that show something."""
+    """Change one parameter at a time of pages that show content."""
 
     def tries(page: str, query: Any, name: str) -> Iterator[Sequence[str]]:
         for value in _VALUES:
@@ -347,7 +347,7 @@ def _parameters(client: Any, there: Installation) -> Iterator[Tries]:
 
 
 def _reasons(client: Any, there: Installation) -> Iterator[Sequence[str]]:
-    """Roll back for reasons that are tags and templates, and look at the page of the models."""
+    """Roll back with tags and templates as reasons, and check the models page."""
     run = there.run
     versions = [model.version_id for model in registry.list_versions(run.lineage)]
     for number, value in enumerate(filter(None, _VALUES)):
@@ -361,7 +361,7 @@ def _reasons(client: Any, there: Installation) -> Iterator[Sequence[str]]:
 
 
 def _rollback_forms(admin: Any) -> Iterator[Sequence[str]]:
-    """Ask for a rollback with what is no name, no version and no reason."""
+    """Request a rollback with invalid names, versions and reasons."""
     address = f"/api/v2/dags/{ROLLBACK_DAG}/dagRuns"
     good = {"lineage": "default", "version": "previous", "reason": "bad answers"}
     hostile: tuple[tuple[str, str | None], ...] = (
@@ -385,7 +385,7 @@ def _rollback_forms(admin: Any) -> Iterator[Sequence[str]]:
 
 
 def _other_sites(admin: Any) -> Iterator[Sequence[str]]:
-    """Send what a page of another site can make an administrator's browser send."""
+    """Send requests that a page of another site can make an administrator's browser send."""
     address = f"/api/v2/dags/{ROLLBACK_DAG}/dagRuns"
 
     def count() -> int:
@@ -407,7 +407,7 @@ def _other_sites(admin: Any) -> Iterator[Sequence[str]]:
 
 
 def _passwords() -> Iterator[Sequence[str]]:
-    """Try wrong passwords of an account of a team server, one after the other."""
+    """Try wrong passwords for an account of a team server, one after the other."""
     from team_login import throttle
 
     for number in range(200):

@@ -1,4 +1,4 @@
-"""Attacks by words that people and programs choose: in labels, in names of runs, in reasons."""
+"""Attacks by text that people and programs choose: in labels, run names and reasons."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _SECRET_PLACES: tuple[dict[str, str], ...] = (
     {"host": "https://ada:{}@hooks.example.com/in"},
     {"password": "https://hooks.example.com/services/{}"},
 )
-"""Where a connection's secret is."""
+"""Places of a connection's secret."""
 _TAGS = {"html", "body", "h3", "p", "table", "tr", "td", "a", "pre"}
 
 
 class _Tags(HTMLParser):
-    """Collects the tags of a page, and where its links lead."""
+    """Collects the tags of a page, and the targets of its links."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class _Tags(HTMLParser):
 
 
 def mails(folder: Path, times: int) -> Tally:
-    """Raise alerts about runs and other things whose names and reasons are hostile."""
+    """Raise alerts about runs and other scopes with hostile names and reasons."""
     tally, store = Tally(), StoreLayout(str(folder))
     for number in range(times):
         word, link = _WORDS[number % len(_WORDS)], "http://airflow/runs"
@@ -99,7 +99,7 @@ def mails(folder: Path, times: int) -> Tally:
 
 @contextmanager
 def _words_as_they_are() -> Iterator[None]:
-    """Let words into subjects and pages as they are."""
+    """Write text into subjects and pages unescaped."""
     with (
         mock.patch.object(messages, "escape", lambda text: text),
         mock.patch.object(raising, "_title", lambda *parts: " ".join(parts)),
@@ -108,7 +108,7 @@ def _words_as_they_are() -> Iterator[None]:
 
 
 def secrets(_: Path, times: int) -> Tally:
-    """Let a channel of alerts fail with an error that quotes its connection."""
+    """Let an alert channel fail with an error that quotes its connection."""
     tally = Tally()
     for number in range(times):
         secret = f"zq7{'secret' * 4}{number}"
@@ -134,7 +134,7 @@ def secrets(_: Path, times: int) -> Tally:
 
 
 def hostile_labels(folder: Path, times: int) -> Tally:
-    """Give examples labels of several lines: they are refused, and their words not repeated."""
+    """Give examples multi-line labels: they must be refused, and not quoted."""
     tally = Tally()
     kinds = (
         TaskConfig(),
@@ -156,10 +156,10 @@ def hostile_labels(folder: Path, times: int) -> Tally:
 def fine_tuned_labels(folder: Path, times: int) -> Tally:
     """Prepare tasks with hostile labels by the real job, and write the report of their trials.
 
-    What is not printable has to be a dead letter that does not quote it; what is has to be text on
-    the page.
+    A label that is not printable must become a dead letter that does not quote it; a printable one
+    must be escaped text on the page.
     """
-    # TensorFlow and pytest, which no other row needs.
+    # Imports TensorFlow and pytest, which no other row needs.
     from tests.beam_jobs.labelled.tasks import TRAIN, jsonl, make_bench, sentence
 
     tally = Tally()
@@ -194,7 +194,7 @@ def _relabelled(manifest: TaskManifest) -> TaskManifest:
 
 
 def _report_page(folder: Path, manifest: TaskManifest) -> str:
-    """Return the page of a fine-tuning run on a task whose trial has guessed."""
+    """Return the page of a fine-tuning run on a task, with a trial of guessed predictions."""
     import numpy as np
 
     from tests.trained_models.downstream.written import guesses, write_trial
@@ -221,7 +221,7 @@ def _report_page(folder: Path, manifest: TaskManifest) -> str:
 
 @contextmanager
 def _labels_as_they_are() -> Iterator[None]:
-    """Take any text for a label, and write it into the page as it is."""
+    """Accept any text as a label, and write it into the page unescaped."""
     template = page._template()
     plain = template.environment.overlay(autoescape=False).get_template(str(template.name))
     with _any_label(), mock.patch.object(page, "_template", return_value=plain):
@@ -229,7 +229,7 @@ def _labels_as_they_are() -> Iterator[None]:
 
 
 def _any_label() -> AbstractContextManager[Any]:
-    """Take any text for a label."""
+    """Accept any text as a label."""
     return mock.patch.object(labels, "_word", str)
 
 

@@ -1,1 +1,1 @@
-"""Speed and quality against named peers."""
+"""Benchmarks that compare speed and quality with named peers."""

@@ -16,17 +16,17 @@ def print_result(**values: Any) -> None:
 
 
 def say(line: str) -> None:
-    """Print a line about the progress, apart from the results."""
+    """Print a line about the progress to stderr, where no results are."""
     print(line, file=sys.stderr, flush=True)
 
 
 def contest_parser(
     prog: str, description: str | None, rows: Iterable[str], quick: str
 ) -> argparse.ArgumentParser:
-    """Return the command line of a benchmark that measures sides against each other.
+    """Return the command line parser of a benchmark that measures sides against each other.
 
-    :param rows: what can be measured by itself.
-    :param quick: what ``--quick`` does.
+    :param rows: the rows that can be measured separately.
+    :param quick: the help text of ``--quick``.
     """
     parser = argparse.ArgumentParser(
         prog=prog,

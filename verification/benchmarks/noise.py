@@ -1,4 +1,4 @@
-"""Refuses what other work on the machine has disturbed: measures again, then marks and fails."""
+"""Detects rows that other work on the machine disturbed: measures again, then marks and fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.table import Table
 from verification.benchmarks.commands import say
 from verification.benchmarks.results import Bench, Load, Result, Row, rounded, this_machine
 
-# Rounds of the same work that differ more than this measured something else.
+# If rounds of the same work differ by more than this factor, they measured something else.
 MAX_SPREAD = 1.5
 ATTEMPTS = 2
 _SECONDS_BETWEEN_LOOKS = 2.0
@@ -25,12 +25,12 @@ Measure = Callable[[], Iterable[Row]]
 
 
 def spread(seconds: Sequence[float]) -> float | None:
-    """Return how many times the longest of the rounds exceeds the shortest; of one, None."""
+    """Return the ratio of the longest round to the shortest; None if there is only one."""
     return max(seconds) / min(seconds) if len(seconds) > 1 else None
 
 
 def largest(*spreads: float | None) -> float | None:
-    """Return the largest of those that are known."""
+    """Return the largest of the known spreads; None if none is known."""
     return max((found for found in spreads if found is not None), default=None)
 
 
@@ -46,18 +46,18 @@ class LoadWatch:
         self.before = self.during = _load()
 
     def look(self) -> None:
-        """Take note of the load."""
+        """Record the load."""
         self.during = max(self.during, _load())
 
     def found(self) -> Load:
-        """Return what was seen until now."""
+        """Return the load seen until now."""
         self.look()
         return Load(before=self.before, during=self.during, after=_load())
 
 
 @contextmanager
 def watching() -> Iterator[LoadWatch]:
-    """Look at the load every other second, from a thread of this process."""
+    """Yield a watch that records the load every two seconds, in a thread of this process."""
     watch, ended = LoadWatch(), threading.Event()
 
     def look() -> None:
@@ -74,9 +74,9 @@ def watching() -> Iterator[LoadWatch]:
 
 
 def measure(benchmark: Bench, measure_rows: Measure, forget: Callable[[], None]) -> list[Result]:
-    """Return the results of rows that are measured together, again if one of them is disturbed.
+    """Return results of rows that are measured together; measure again if one is disturbed.
 
-    :param forget: makes the next call of ``measure_rows`` measure anew.
+    :param forget: makes the next call of ``measure_rows`` measure again.
     """
     for attempt in range(1, ATTEMPTS + 1):
         with watching() as watch:
@@ -103,7 +103,7 @@ def _result(benchmark: Bench, row: Row, load: Load, attempts: int) -> Result:
 
 
 def report(results: Iterable[Result]) -> int:
-    """Print a table for people, and what is disturbed; return the exit status, 1 if any is."""
+    """Print a table and the disturbed rows; return the exit status, 1 if a row is disturbed."""
     found = list(results)
     table = Table(*_COLUMNS)
     for result in found:

@@ -1,10 +1,9 @@
-"""What the pipeline adds to the pure work: the last demo against the same commands run plainly.
+"""Measures the overhead of the pipeline: the last demo against the same commands run directly.
 
     python -m verification.benchmarks.overhead [--state-dir .local]
 
-Runs vocabulary, data, training, evaluation and export of both days one after the other, without
-Airflow, database, TPU emulator or agent, in a store of their own, and prints one JSON object a
-line.
+Runs vocabulary, data, training, evaluation and export of both days one after another, without
+Airflow, database, TPU emulator or agent, in a separate store, and prints one JSON object per line.
 """
 
 from __future__ import annotations
@@ -51,11 +50,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def plain_seconds(demo: dict[str, Any], store: Path, folder: Path) -> dict[str, float]:
-    """Return the seconds of each command, both days added up.
+    """Return the seconds of each command, summed over both days.
 
     :param demo: the demo's summary.
     :param store: the demo's store, from which corpus and configuration are copied.
-    :param folder: empty folder for a store of our own.
+    :param folder: empty folder for a separate store.
     """
     seconds: dict[str, float] = {}
 
@@ -93,7 +92,7 @@ def plain_seconds(demo: dict[str, Any], store: Path, folder: Path) -> dict[str, 
             *models,
             *("--output", str(here / "evaluation.json")),
         )
-        # A candidate that was rejected was not exported.
+        # A rejected candidate was not exported.
         if (store / "runs" / run_key / "exports").exists():
             export = ("--model", str(here / "training"), "--output", str(here / "exports"))
             run("export", "training.export_model", *place, *export)

@@ -1,10 +1,10 @@
-"""What the way of packing rows does to the model: equal steps, equal held-out rows.
+"""Compares the effect of ways of packing rows on the model: equal steps, equal held-out rows.
 
     python -m verification.benchmarks.packing_loss [--steps 400] [--seeds 1,2,3]
 
 Trains the smoke model on one day of the demo's corpus, packed as doc_sentences and as
 full_sentences, and scores each on the same held-out documents with the same masks. Prints one JSON
-object a line; a loss is in nats per masked token.
+object per line; a loss is in nats per masked token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every benchmark prints: one JSON object a line, of one schema, with the machine beside it.
+"""The output of every benchmark: one JSON object per line, in one schema, with the machine.
 
 python -m verification.benchmarks.results FILE.jsonl...   # a table for docs/evidence
 python -m verification.benchmarks.results --schema        # the JSON Schema of a line
@@ -21,22 +21,22 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline_config.command_line import command_parser
 
 Bench = Literal["data", "train", "finetune"]
-# By how much they speed up, most first.
+# Ordered by how much they speed up, largest first.
 _BFLOAT16_UNITS = ("amx_bf16", "avx512_bf16")
 _HEAD = ("row", "value", "ratio", "best of", "CPU ratio", "spread", "load", "peak", "compared with")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement; ratios say how many times better than the peer, more is better.
+    """One measurement; a ratio is how many times better than the peer it is, more is better.
 
-    :param ratio: by wall clock, in the median.
-    :param cpu_ratio: by CPU time, which other work on the machine changes least.
-    :param best_ratio: by the best round of either side.
-    :param spread: how many times the largest of the rounds exceeds the smallest; None of a row
-        that other work does not change, such as a share.
-    :param utilization: share of what the machine can do.
-    :param details: whatever else belongs to the row.
+    :param ratio: ratio of the median wall-clock times.
+    :param cpu_ratio: ratio of the CPU times, which other work on the machine affects least.
+    :param best_ratio: ratio of the best rounds of the two sides.
+    :param spread: ratio of the largest round to the smallest; None for a row that other work does
+        not affect, such as a share.
+    :param utilization: share of the machine's limit.
+    :param details: everything else that belongs to the row.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Load(_Line):
 
 
 class Machine(_Line):
-    """Where a row was measured."""
+    """The machine on which a row was measured."""
 
     processor: str
     cores: int
@@ -75,7 +75,7 @@ class Machine(_Line):
 
 
 class Result(_Line):
-    """One line of a benchmark."""
+    """One output line of a benchmark."""
 
     benchmark: Bench
     name: str
@@ -114,9 +114,9 @@ def processor() -> str:
 
 
 def bfloat16_units() -> str | None:
-    """Return the instructions for bfloat16 that the processor has, or None.
+    """Return the bfloat16 instructions of the processor, or None.
 
-    Without any, a library computes in float32 and converts, so bfloat16 is no faster.
+    Without them, a library computes in float32 and converts, so bfloat16 is not faster.
     """
     flags = _cpuinfo().get("flags", "").split()
     return next((unit for unit in _BFLOAT16_UNITS if unit in flags), None)
@@ -130,7 +130,7 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def rounded(value: Any) -> Any:
-    """Keep four digits after the point, or none of a large number; also inside of dicts."""
+    """Return a number with four decimals, or none if it is large; also inside dicts."""
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     if not isinstance(value, float):
@@ -139,7 +139,7 @@ def rounded(value: Any) -> Any:
 
 
 def markdown(results: Iterable[Result]) -> str:
-    """Return a table of results for each machine and day, the machine above it."""
+    """Return a Markdown table of results for each machine and day, with the machine above it."""
     groups: dict[str, list[Result]] = {}
     for result in results:
         where = result.machine

@@ -1,1 +1,1 @@
-"""Random, seeded faults against a whole TPU task group; then counts what was left or lost."""
+"""Random, seeded faults against a whole TPU task group; counts TPUs left and work lost."""

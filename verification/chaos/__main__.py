@@ -1,4 +1,4 @@
-"""Runs a TPU task group under random, seeded faults and counts what was left or lost.
+"""Runs a TPU task group under random, seeded faults and counts TPUs left and work lost.
 
 python -m verification.chaos                 200 schedules with a fake trainer, 10 with the real one
 python -m verification.chaos --seed 123   one of them, with its schedule; --real: real trainer
@@ -22,7 +22,7 @@ from verification.chaos.schedule import draw
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; 0 when nothing was left, lost or unclear."""
     arguments = _parser().parse_args(argv)
-    # So that a campaign that is ended takes its schedules, and their VMs, with it.
+    # So that a campaign that is ended also ends its schedules and their VMs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = arguments.state_dir.absolute()
     if arguments.seed is not None:

@@ -1,4 +1,4 @@
-"""What must hold when a run is over, however it went."""
+"""Checks of what must hold when a run is over, whatever its outcome."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 PERSON = "person"
-"""Kind of a failure that a person asked for."""
+"""Kind of a failure that a person caused on purpose."""
 
 
 ALIVE = "alive"
-"""Event of a process that is there: the last one says when it was killed."""
+"""Heartbeat event of a process: the last one tells when it was killed."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TraceEvent:
 
 
 def read_trace(path: Path) -> list[TraceEvent]:
-    """Read what the trainers did, in order."""
+    """Return the events of the trainers' trace, in order."""
     if not path.exists():
         return []
     lines = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
@@ -35,13 +35,13 @@ def read_trace(path: Path) -> list[TraceEvent]:
 
 
 def steps_lost(events: list[TraceEvent]) -> list[int]:
-    """Return for each resumption how many steps were done before and had to be done again."""
+    """Return for each resumption how many finished steps had to be repeated."""
     lost = []
     furthest = 0
     for event in events:
         if event.event == "start":
             lost.append(max(0, furthest - event.step))
-            # The steps in between are about to be done again: each is lost once.
+            # The steps in between are about to be repeated: each is lost once.
             furthest = event.step
         elif event.event == "step":
             furthest = max(furthest, event.step)
@@ -49,7 +49,7 @@ def steps_lost(events: list[TraceEvent]) -> list[int]:
 
 
 def is_clear(failure: dict[str, Any]) -> bool:
-    """Return whether a failure says what happened: by a person, or one of the operators' kinds.
+    """Return whether a failure has a kind: caused by a person, or one of the operators' kinds.
 
     Those are ``operators.tpu_failures.FailureKind``. Any other exception that ends a task, and a
     task whose tries were all killed, is not clear.
@@ -59,7 +59,7 @@ def is_clear(failure: dict[str, Any]) -> bool:
 
 @dataclass
 class Report:
-    """What became of one schedule; ``problems`` is empty when all that must hold does."""
+    """The result of one schedule; ``problems`` is empty if everything holds that must."""
 
     seed: int
     real: bool
@@ -80,8 +80,8 @@ class Report:
     history: list[str] = field(default_factory=list)
     left: dict[str, Any] = field(default_factory=dict)
     billed_chip_seconds: float = 0.0
-    """By the service's own bill."""
+    """From the service's own bill."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the report as plain values."""
         return dict(vars(self))

@@ -1,4 +1,4 @@
-"""What a worker or a triggerer is told to do; free of Airflow."""
+"""The calls that a worker or a triggerer executes; free of Airflow."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 RETRY_SECONDS = 0.3
-"""After the first failure of a task, and after the first round through the zones in vain."""
+"""Pause after the first failure of a task, and after the first failed round through the zones."""
 
 CONN_ID = "chaos"
 
 
 @dataclass(frozen=True)
 class Wire:
-    """A deferral as the database keeps it: the trigger's path, its arguments, what comes after."""
+    """A deferral as the database stores it: trigger path, arguments, and method to resume."""
 
     trigger: str
     arguments: dict[str, Any]
@@ -25,9 +25,9 @@ class Wire:
 class TaskCall:
     """One execution of a task.
 
-    :param dag_run: ids of the DAG and the run that the task is of.
-    :param resume: after which deferral, and the event that its trigger fired; None: from the start.
-    :param environment: what the process needs of it, the connection above all.
+    :param dag_run: ids of the task's DAG and run.
+    :param resume: deferral to resume from, and the event of its trigger; None: from the start.
+    :param environment: environment variables for the process, above all the connection.
     """
 
     task: str
@@ -41,7 +41,7 @@ class TaskCall:
 
 @dataclass(frozen=True)
 class TriggerCall:
-    """One life of a trigger."""
+    """One execution of a trigger."""
 
     wire: Wire
     environment: Mapping[str, str]

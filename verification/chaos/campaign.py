@@ -1,4 +1,4 @@
-"""Runs many schedules, some at a time, each in a process of its own; goes on where it was."""
+"""Runs many schedules, several at a time, each in its own process; can be resumed."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ from verification.checks import write_corpus
 
 FAKE_SECONDS = 480.0
 REAL_SECONDS = 1800.0
-"""After so long a schedule counts as hanging."""
+"""Timeouts after which a schedule counts as hung."""
 
 REAL_AT_ONCE = 2
-"""Each keeps a core busy, and one that starves proves nothing."""
+"""Maximum number of concurrent real trainings: each keeps a core busy, and starving ones prove
+nothing."""
 
 SUMS = (
     "leaks",
@@ -55,16 +56,16 @@ class Item:
 
     @property
     def name(self) -> str:
-        """Return the name of its folder."""
+        """Return the name of the schedule's folder."""
         return f"{'real' if self.real else 'fake'}-{self.seed:03d}"
 
 
 @dataclass
 class Campaign:
-    """Schedules and the folder that remembers which are done.
+    """Schedules and the folder that records which are done.
 
-    :param parallel: schedules at a time.
-    :param worker: module whose process runs one schedule, with the arguments of the usual one.
+    :param parallel: number of concurrent schedules.
+    :param worker: module that runs one schedule, with the arguments of the default one.
     """
 
     folder: Path
@@ -72,7 +73,7 @@ class Campaign:
     worker: str = "verification.chaos.worker"
 
     def run(self, items: Iterable[Item]) -> list[dict[str, Any]]:
-        """Run what is not done yet and return all reports, in order."""
+        """Run the schedules that are not done yet and return all reports, in order."""
         items = list(items)
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(item.real for item in items):
@@ -98,7 +99,7 @@ class Campaign:
         return [self._report(item) or {} for item in items]
 
     def code(self, *, real: bool) -> Path:
-        """Return the folder of the code that schedules run, with the real trainer or the fake."""
+        """Return the folder of the code that schedules run, with the real or the fake trainer."""
         name = "code-real" if real else "code-fake"
         return copy_tree(self.folder / name, real=real)
 
@@ -124,7 +125,7 @@ class Campaign:
         return self._start_worker(folder, arguments, real=item.real)
 
     def run_one_more(self, folder: Path, arguments: Sequence[str]) -> None:
-        """Run the worker once, in an empty folder, with arguments that are no schedule's."""
+        """Run the worker once, in an empty folder, with arguments outside any schedule."""
         process = self._start_worker(folder, arguments, real=False)
         try:
             process.wait(FAKE_SECONDS)
@@ -171,7 +172,7 @@ class Campaign:
 
 
 def _kill(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """End whatever there may be left of a schedule."""
+    """Kill all processes that may be left of a schedule."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -180,7 +181,7 @@ def _kill(folder: Path, process: subprocess.Popen[bytes]) -> None:
 
 
 def _has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether it has ended, and leave it a zombie: so its group is nobody else's yet."""
+    """Return whether a process has ended; it stays a zombie, so its group id is not reused."""
     flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
     return os.waitid(os.P_PID, process.pid, flags) is not None
 
@@ -241,8 +242,8 @@ def summary(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
 def prepare(folder: Path) -> Path:
     """Make records of this repository's documentation and train once, undisturbed.
 
-    :returns: the folder; what is there already is used.
-    :raises subprocess.CalledProcessError: a step of it failed.
+    :returns: the folder; an existing one is reused.
+    :raises subprocess.CalledProcessError: a step failed.
     """
     if (folder / "prepared.json").exists():
         return folder

@@ -1,4 +1,4 @@
-"""Copies of the code; in one of them the trainer is a fake, all else is what runs in production."""
+"""Makes copies of the code, either unchanged or with a fake trainer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PACKAGES = (
     "verification/chaos",
     "verification/spending_check",
 )
-# What of the trainer its fake begins and ends with.
+# The real trainer's modules that the fake one uses.
 _REAL_MODULES = (
     "runtime/__init__.py",
     "runtime/job.py",
@@ -31,10 +31,10 @@ _REAL_MODULES = (
 
 
 def copy_tree(target: Path, *, real: bool = False) -> Path:
-    """Copy the code to a folder, unless it is there, and return the folder.
+    """Copy the code to a folder, unless it exists, and return the folder.
 
-    Copied and not used in place also because a campaign takes long: what it tests must not change
-    meanwhile.
+    The code is not used in place also because a campaign takes long: the tested code must not
+    change meanwhile.
 
     :param real: keep the real trainer.
     """

@@ -1,4 +1,4 @@
-"""Makes the faults of a schedule happen, each when its moment has come."""
+"""Injects the faults of a schedule, each at its time."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from verification.chaos.group import Group
 from verification.chaos.schedule import ZONES, Fault, Schedule
 from verification.chaos.world import World
 
-# A fault of this kind waits until there is what it hits.
+# On these errors a fault waits until its target exists.
 _NOT_YET = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION)
 
 STEP_LOOK_SECONDS = 0.1
 STALE_SECONDS = 8.0
-"""So long lists show what was a while ago."""
+"""Time for which lists show stale state."""
 
 
 @dataclass
 class Trouble:
-    """Causes the faults; called by the group every few milliseconds.
+    """Injects the faults; called by the group every few milliseconds.
 
-    :param step: says how far the training is.
+    :param step: returns the training's current step.
     """
 
     schedule: Schedule
@@ -44,7 +44,7 @@ class Trouble:
         self.pending = list(self.schedule.faults)
 
     def tick(self, group: Group) -> None:
-        """Cause what is due. What the group raises for it passes through."""
+        """Inject the faults that are due. Exceptions that the group raises for them propagate."""
         self._current_step()
         for fault in list(self.pending):
             if not self._is_due(fault, group):
@@ -62,7 +62,7 @@ class Trouble:
         return fault.step is None or self._current_step() >= fault.step
 
     def _cause(self, fault: Fault, group: Group) -> bool:
-        """Cause a fault; False when there is nothing yet that it could hit."""
+        """Inject a fault; return False if its target does not exist yet."""
         try:
             found = CAUSES[fault.kind](self, group, **fault.details)
         except grpc.RpcError as error:
@@ -72,7 +72,7 @@ class Trouble:
         return found is not False
 
     def _current_step(self) -> int:
-        """Return the training's step; while the store fails, the last one known."""
+        """Return the training's step; while the store fails, the last known one."""
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + STEP_LOOK_SECONDS
@@ -86,7 +86,7 @@ class Trouble:
         return self.world.emulator.admin
 
     def node(self) -> str | None:
-        """Return the name of a node that there is."""
+        """Return the name of an existing node, or None."""
         return next((node["name"] for node in self.world.nodes()), None)
 
 
@@ -111,7 +111,7 @@ def _deny(trouble: Trouble, group: Group, *, method: str, seconds: float) -> Non
 
 
 def _quota(trouble: Trouble, group: Group, *, refusals: int, seconds: float, lag: float) -> None:
-    """A quota of one TPU, used by others for some calls, whose accounting is late."""
+    """Set a quota of one TPU with delayed accounting, which others use up for some calls."""
     if refusals:
         trouble.admin.fail_next(
             "CreateQueuedResource",

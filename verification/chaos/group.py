@@ -1,4 +1,4 @@
-"""The TPU task group with its retries, deferrals and teardown: the part of Airflow's scheduler."""
+"""Runs the TPU task group with retries, deferrals and teardown, in place of Airflow's scheduler."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ RETRIES = 8
 TEARDOWN_RETRIES = 12
 MAX_RETRY_SECONDS = 4.0
 KILL_SECONDS = 2.0
-"""Between SIGTERM and SIGKILL of a task that a person ended; Airflow's is 5 s."""
+"""Seconds between SIGTERM and SIGKILL of a task that a person ended; 5 s in Airflow."""
 TICK_SECONDS = 0.05
 
 
 class Cleared(Exception):  # noqa: N818 - no error: what a person did
-    """A person cleared the task; ``from_start``: and with it the group."""
+    """A person cleared the task, or with ``from_start`` the whole group."""
 
     def __init__(self, *, from_start: bool) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Cleared(Exception):  # noqa: N818 - no error: what a person did
 
 
 class Abandoned(Exception):  # noqa: N818 - the same
-    """The task's supervisor is dead: its process goes on and nobody listens any more."""
+    """The task's supervisor is dead: its process continues, but nothing receives its result."""
 
 
 class MarkedFailed(Exception):  # noqa: N818 - the same
@@ -45,7 +45,7 @@ class Group:
     """Runs the group once. Faults act through the methods below ``run``.
 
     :param jobs: entry point and arguments of the work tasks, by task.
-    :param tick: called every few milliseconds; it may raise what is declared above.
+    :param tick: called every few milliseconds; it may raise the exceptions declared above.
     """
 
     world: World
@@ -63,7 +63,7 @@ class Group:
     history: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        """Run all tasks, the teardown last; ``failure`` says why one of them failed."""
+        """Run all tasks, the teardown last; ``failure`` then has the reason if one failed."""
         try:
             self._run_tasks()
         except MarkedFailed:
@@ -117,7 +117,7 @@ class Group:
         self.phase, self.phase_began = task, time.monotonic()
 
     def _run_try(self, task: str) -> dict[str, Any] | None:
-        """Execute until there is an outcome; None when a process of it was killed."""
+        """Execute one try of a task; return its outcome, or None if its process was killed."""
         number = self.tries[task] = self.tries.get(task, 0) + 1
         resume: tuple[Wire, dict[str, Any]] | None = None
         while True:
@@ -137,7 +137,7 @@ class Group:
             resume = reply["wire"], self._run_trigger(reply["wire"])
 
     def _run_trigger(self, wire: Wire) -> dict[str, Any]:
-        """Run a trigger to its event; a triggerer that is killed takes it up again."""
+        """Run a trigger to its event; it is restarted if the triggerer is killed."""
         while True:
             call = TriggerCall(wire, self._environment, self._log("trigger"))
             reply = self._wait(Forked("run_trigger", call), is_trigger=True)
@@ -169,7 +169,7 @@ class Group:
         self.tick(self)
 
     def settle(self, seconds: float) -> None:
-        """Wait until everything that is still to happen has happened and every orphan is done."""
+        """Wait until all scheduled actions and orphaned processes are done."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and (self.later or self._has_orphans()):
             self._tick()
@@ -183,20 +183,20 @@ class Group:
     # What faults do
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
-        """Do something later."""
+        """Schedule an action."""
         self.later.append((time.monotonic() + seconds, action))
 
     def kill_process(self) -> bool:
-        """SIGKILL the worker or the triggerer that is at work; False when none is."""
+        """Send SIGKILL to the running worker or triggerer; return False if there is none."""
         if self.running is None:
             return False
         self.running.kill()
         return True
 
     def orphan_process(self) -> bool:
-        """Let nobody listen to the process that is at work any more.
+        """Stop receiving the result of the running worker process.
 
-        :raises Abandoned: always, when there is one.
+        :raises Abandoned: always, if there is one.
         """
         if self.running is None or self.is_trigger:
             return False
@@ -204,9 +204,9 @@ class Group:
         raise Abandoned
 
     def clear(self, *, late: float, kills: int, from_start: bool) -> bool:
-        """A person clears the task, or the group.
+        """Clear the task, or the group, as a person does.
 
-        :raises Cleared: always, when there is something to clear.
+        :raises Cleared: always, if there is something to clear.
         """
         if self.running is None:
             return False
@@ -214,9 +214,9 @@ class Group:
         raise Cleared(from_start=from_start)
 
     def mark_failed(self, *, late: float, kills: int) -> bool:
-        """A person marks the task as failed: Airflow starts the teardown before it is dead.
+        """Mark the task as failed, as a person does: the teardown starts before the task is dead.
 
-        :raises MarkedFailed: always, when there is something to mark.
+        :raises MarkedFailed: always, if there is something to mark.
         """
         if self.running is None:
             return False
@@ -224,9 +224,10 @@ class Group:
         raise MarkedFailed
 
     def _end_running(self, late: float, kills: int, *, overlap: bool) -> None:
-        """End the process at work as Airflow does.
+        """End the running process as Airflow does.
 
-        A trigger's ``on_kill`` comes late, when the next try is at work already, or twice or never.
+        A trigger's ``on_kill`` is called late, when the next try is already running, or twice, or
+        never.
         """
         process, self.running = self.running, None
         if process is None:

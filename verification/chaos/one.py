@@ -1,4 +1,4 @@
-"""Runs one schedule, in a process of its own, and looks at what is left."""
+"""Runs one schedule and checks what is left."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from verification.chaos.schedule import CHECKPOINT_INTERVAL, TRAIN_STEPS, Schedu
 from verification.chaos.world import World
 
 SETTLE_SECONDS = 90.0
-"""For what outlives the teardown: orphaned processes, calls whose effect comes late."""
+"""Time for effects that outlive the teardown: orphaned processes, calls with a delayed effect."""
 
 EMPTY = {"queued_resources": 0, "nodes": 0, "processes": 0}
 
 
 class Training(Protocol):
-    """What is trained, what must come out of it, and how far it is."""
+    """A training: its settings, expected result and progress."""
 
     settings: dict[str, Any]
     weights_sha256: str
@@ -34,11 +34,11 @@ class Training(Protocol):
         ...
 
     def step(self, world: World) -> int:
-        """Return the step that it is at; 0 before the first."""
+        """Return the current step; 0 before the first."""
         ...
 
     def steps_lost(self, world: World) -> list[int]:
-        """Return for each resumption how many steps had to be done again."""
+        """Return for each resumption how many steps had to be repeated."""
         ...
 
 
@@ -49,7 +49,7 @@ class FakeTraining:
     settings: dict[str, Any] = field(default_factory=dict)
     weights_sha256: str = chain.final(TRAIN_STEPS).hex()
     step_seconds: float | None = None
-    """None: the trainer's own."""
+    """None: the trainer's default."""
 
     def jobs(self, world: World) -> dict[str, tuple[str, list[str]]]:
         """Return the work tasks' entry points and arguments."""
@@ -65,12 +65,12 @@ class FakeTraining:
         return max((event.step for event in read_trace(_trace(world))), default=0)
 
     def steps_lost(self, world: World) -> list[int]:
-        """Return what the trainers' trace says."""
+        """Return the steps lost according to the trainers' trace."""
         return steps_lost(read_trace(_trace(world)))
 
 
 def _trace(world: World) -> Path:
-    # Outside of the store, so that no fault of that reaches it.
+    # Outside the store, so that faults of the store do not affect it.
     return world.folder / "trace.jsonl"
 
 
@@ -93,8 +93,8 @@ def run_schedule(schedule: Schedule, folder: Path, training: Training) -> Report
 
 
 def _left_after_teardown(world: World, group: Group) -> dict[str, Any]:
-    """Return what the cloud has when nothing is under way any more, or had after the teardown."""
-    # What a teardown that succeeded says to be gone is gone, whoever may still be alive.
+    """Return the cloud's resources after the teardown, or once all calls have taken effect."""
+    # After a successful teardown nothing may be left, even while other processes are alive.
     at_once = EMPTY if group.teardown_failed else world.left()
     group.settle(SETTLE_SECONDS)
     try:

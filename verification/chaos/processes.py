@@ -1,4 +1,4 @@
-"""Processes of the orchestrator that can be killed at any moment, forked from one that is warm."""
+"""Forks the orchestrator's processes, which can be killed at any moment, from a warm one."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
-# It has loaded Airflow and never spoken to anything: to fork from it is safe and quick.
+# It has loaded Airflow and opened no connections, so forking from it is safe and fast.
 _context.set_forkserver_preload(["verification.chaos.tasks"])
 
 
 class Forked:
-    """A process that does one thing and says what came of it.
+    """A process that executes one call and returns a reply.
 
-    :param body: function of :mod:`verification.chaos.tasks`. By name: this process does without
-        Airflow.
-    :param call: what to do.
+    :param body: name of a function in :mod:`verification.chaos.tasks`. It is a name because this
+        process does not load Airflow.
+    :param call: the function's argument.
     """
 
     def __init__(self, body: str, call: Any) -> None:
@@ -31,7 +31,7 @@ class Forked:
         self._reply: dict[str, Any] | None = None
 
     def poll(self, seconds: float) -> bool:
-        """Return whether it has ended; waits so long for that."""
+        """Return whether it has ended, waiting at most this long for a reply."""
         try:
             if self._reply is None and self._channel.poll(seconds):
                 self._reply = self._channel.recv()
@@ -41,7 +41,7 @@ class Forked:
 
     @property
     def reply(self) -> dict[str, Any] | None:
-        """What it said; None when it was killed before."""
+        """The reply; None if it was killed before."""
         return self._reply
 
     def signal(self, number: signal.Signals) -> None:
@@ -50,7 +50,7 @@ class Forked:
             os.kill(self._process.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self._process.kill()
 
 

@@ -1,4 +1,4 @@
-"""The real trainer's part: data prepared once, and what an uninterrupted training makes of it."""
+"""Trainings with the real trainer, on data that is prepared once, with a reference result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RealTraining:
 
     @classmethod
     def load(cls, folder: Path) -> RealTraining:
-        """Read what :func:`verification.chaos.campaign.prepare` wrote."""
+        """Return the training that :func:`verification.chaos.campaign.prepare` prepared."""
         return cls(**json.loads((folder / "prepared.json").read_text()))
 
     def jobs(self, world: World) -> dict[str, tuple[str, list[str]]]:
@@ -57,14 +57,14 @@ class RealTraining:
         }
 
     def step(self, world: World) -> int:
-        """Return the step of the newest heartbeat, and remember it."""
+        """Return the step of the newest heartbeat, and record it."""
         beat = _newest_heartbeat(world.run)
         if beat is not None and beat.progress is not None:
             self._seen.append(beat.progress.step)
         return self._seen[-1] if self._seen else 0
 
     def steps_lost(self, world: World) -> list[int]:
-        """Return for each resumption how many steps the heartbeats had shown beyond it."""
+        """Return for each resumption how many steps beyond it the heartbeats had shown."""
         result = TrainingResult.load_or_none(world.run.training.result)
         starts = sorted({0, *(result.resumed_from if result else ())})
         lost = []

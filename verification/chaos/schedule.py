@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and when, as drawn from a seed."""
+"""Draws the faults of a run, and their times, from a seed."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PASSING = ("UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "ABORTED", "UNKNOWN"
 class Kind:
     """One kind of fault.
 
-    :param weight: how often it is drawn.
-    :param phases: of the group in which it makes sense; a task's name is the phase's.
-    :param failures: kinds of failure in which a run may end because of it; without any it has to
+    :param weight: relative frequency.
+    :param phases: phases of the group in which it makes sense; a phase has the name of its task.
+    :param failures: kinds of failure in which a run may end because of it; if empty, the run must
         succeed.
     :param needs_step: whether it can wait for a step of the training.
     """
@@ -40,7 +40,7 @@ class Kind:
     needs_step: bool = False
 
 
-# About how long each lasts, so that a fault meets it.
+# Approximate durations, so that a fault falls into its phase.
 _PHASE_SECONDS = {"reserve": 0.2, "create": 1.5, "train": 4.0, "evaluate": 1.0, "delete": 1.5}
 
 ALL = ("reserve", "create", "train", "evaluate", "delete")
@@ -174,15 +174,15 @@ REAL_KINDS = (
     "lose_reply",
     "restart_service",
 )
-"""What a training of minutes is disturbed by; everything else does not reach the trainer."""
+"""Kinds of faults for trainings with the real trainer; the others do not affect the trainer."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong.
+    """One fault.
 
     :param delay: seconds after its phase began.
-    :param step: of the training, before which it does not happen either; None: any.
+    :param step: step of the training before which it does not happen either; None: any.
     """
 
     kind: str
@@ -207,16 +207,16 @@ class Schedule:
 
     @property
     def failures(self) -> frozenset[str]:
-        """Return the kinds of failure in which the run may end; without any it has to succeed."""
+        """Return the kinds of failure in which the run may end; if empty, it must succeed."""
         return frozenset(kind for fault in self.faults for kind in KINDS[fault.kind].failures)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the schedule as plain values."""
         return asdict(self)
 
 
 def draw(seed: int, *, real: bool = False) -> Schedule:
-    """Return the schedule of a seed; always the same."""
+    """Return the schedule of a seed, which is reproducible."""
     rng = random.Random(f"{'real' if real else 'fake'}-{seed}")  # noqa: S311 - it has to repeat
     kinds = {name: KINDS[name] for name in (REAL_KINDS if real else KINDS)}
     count = rng.randint(1, 3) if real else rng.choice((1, 2, 2, 3, 3, 4, 5, MAX_FAULTS))

@@ -1,4 +1,4 @@
-"""What Airflow's worker and triggerer do with an operator and a trigger, in processes to kill."""
+"""Executes operators and triggers as Airflow's worker and triggerer do, in processes to kill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from verification.chaos.calls import CONN_ID, RETRY_SECONDS, TaskCall, TriggerCa
 
 
 def make_operator(task: str, arguments: dict[str, Any]) -> Any:
-    """Return the operator of a task of the group."""
+    """Return the operator of one of the group's tasks."""
     kinds = {"reserve": TpuReserveOperator, "create": TpuCreateOperator}
     kind = kinds.get(task, TpuDeleteOperator if task == "delete" else TpuRunOperator)
     pause = timedelta(seconds=RETRY_SECONDS)
@@ -38,10 +38,10 @@ def make_operator(task: str, arguments: dict[str, Any]) -> Any:
 
 
 def run_task(channel: Connection, call: TaskCall) -> None:
-    """Execute a task and send what became of it; the body of a worker process."""
+    """Execute a task and send its outcome; the body of a worker process."""
     _prepare(call.environment, call.log)
     operator = make_operator(call.task, call.operator)
-    # As Airflow: the handler calls on_kill, and the process goes on until it is killed.
+    # As in Airflow: the handler calls on_kill, and the process continues until it is killed.
     signal.signal(signal.SIGTERM, lambda *_: operator.on_kill())
     dag_id, run_id = call.dag_run
     context = {
@@ -83,8 +83,8 @@ def _to_wire(deferred: TaskDeferred) -> Wire:
 def run_trigger(channel: Connection, call: TriggerCall) -> None:
     """Run a trigger to its event and send that; the body of a triggerer process.
 
-    SIGUSR1 is a person who ends the task: the trigger is cancelled and its ``on_kill`` called.
-    SIGUSR2 is the same, and ``on_kill`` called twice.
+    SIGUSR1 stands for a person who ends the task: the trigger is canceled and its ``on_kill``
+    called. SIGUSR2 is the same, but ``on_kill`` is called twice.
     """
     _prepare(call.environment, call.log)
     module, _, name = call.wire.trigger.rpartition(".")

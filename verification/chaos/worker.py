@@ -1,4 +1,4 @@
-"""Runs one schedule and writes its report; the campaign starts one such process for each.
+"""Runs one schedule and writes its report; the campaign starts one such process per schedule.
 
 ``python -m verification.chaos.worker --seed 123 --folder FOLDER``
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Run the command line; 0 when all holds that must hold."""
+    """Run the command line; return 0 if everything holds that must."""
     parser = argparse.ArgumentParser(prog="python -m verification.chaos.worker")
     parser.add_argument("--seed", type=int, required=True, help="of the schedule")
     parser.add_argument("--folder", type=Path, required=True, help="empty; everything is in it")

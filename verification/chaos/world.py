@@ -1,4 +1,4 @@
-"""One schedule's store and cloud, with what it takes to break them."""
+"""One schedule's store and emulated cloud, with methods to break them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from verification.chaos.schedule import CHECKPOINT_INTERVAL, TRAIN_STEPS, ZONES
 
 OWNER = "chaos"
 DAG_ID = "chaos"
-# A path with such a component can be named and not be opened, by root neither.
+# A path with such a component cannot be opened, not even by root.
 _UNREACHABLE = "x" * 300
 
 FAST = {
@@ -77,7 +77,7 @@ class World:
     def create(cls, folder: Path, settings: dict[str, Any] | None = None) -> Iterator[World]:
         """Yield a new world in an empty folder.
 
-        :param settings: that differ from the fast ones, by dotted name.
+        :param settings: overrides of the fast settings, by dotted name.
         """
         (folder / "store.real").mkdir(parents=True, exist_ok=True)
         (folder / "store").symlink_to("store.real")
@@ -91,7 +91,7 @@ class World:
             yield cls(folder, emulator, store, config, run, run_id)
 
     def environment(self, conn_id: str) -> dict[str, str]:
-        """Return what the processes of Airflow find the cloud by."""
+        """Return the environment by which Airflow's processes find the cloud."""
         connection = {
             "conn_type": "google_cloud_platform",
             "extra": {
@@ -109,7 +109,7 @@ class World:
         return found
 
     def left(self) -> dict[str, Any]:
-        """Return what the cloud has: queued resources in any state, nodes, processes of VMs."""
+        """Return the cloud's counts of queued resources in any state, nodes, and VM processes."""
         table = self.emulator.admin.table()
         pids = {
             pid for found in processes.find(str(self.emulator.state_dir), {}).values()
@@ -133,7 +133,7 @@ class World:
         return chosen
 
     def hang_vms(self) -> bool:
-        """Stop every process of every VM, as a machine that hangs; False when there is none."""
+        """Suspend every process of every VM, like a hung machine; return False if there is none."""
         found = processes.find(str(self.emulator.state_dir), {})
         for process in (process for group in found.values() for process in group):
             with contextlib.suppress(psutil.Error):

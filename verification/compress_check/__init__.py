@@ -1,1 +1,1 @@
-"""What smaller models of a published encoder's classifiers save and lose, measured."""
+"""Measures what smaller models of a published encoder's classifiers save and lose."""

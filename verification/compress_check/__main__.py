@@ -2,9 +2,9 @@
 
 ``python -m verification.compress_check --encoder FOLDER --state-dir .local/compress-check``
 
-One JSON object a line: a model each with ``parameters``, ``megabytes``, ``p50_ms``, ``accuracy``,
-``interval``, ``agreement``; then the criteria. What was measured stays in the state folder, so that
-the same command goes on. Exit code: 0 all criteria hold; 1 one does not.
+Prints one JSON object per line: for each model ``parameters``, ``megabytes``, ``p50_ms``,
+``accuracy``, ``interval``, ``agreement``; then the criteria. Measurements stay in the state folder,
+so that the same command resumes. Exit code: 0 if all criteria hold; 1 otherwise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Makes the parents and their children by the commands of the product, and measures them."""
+"""Makes the parents and their children with the product's commands, and measures them."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ CHILDREN = (
     "student+trim+tflite_dynamic_range",
 )
 LAYERS = 3
-# The gate is not the matter here: rows that do not pay stay in the table.
+# The gate does not matter here: children that do not pay stay in the table.
 _OPEN = {"max_metric_loss": "1", "layers": str(LAYERS)}
 
 
 class Laboratory:
-    """A folder with the encoder as a lineage, two tasks, and all that was made of them."""
+    """A folder with the encoder as a lineage, two tasks, and everything made from them."""
 
     def __init__(self, root: Path, encoder: Path, *, quick: bool) -> None:
-        """Copy the encoder to the folder unless it is there.
+        """Copy the encoder to the folder unless it exists there.
 
         :param encoder: a Hugging Face folder.
         """
@@ -61,7 +61,7 @@ class Laboratory:
         self.results = Results(root / "results.jsonl")
 
     def measure(self, name: str, seeds: tuple[int, ...]) -> None:
-        """Measure a task's parents and children, as far as they were not."""
+        """Measure a task's parents and children, as far as not done yet."""
         task = self._task(name)
         trials = self._trials(name, seeds)
         trials.train()
@@ -71,7 +71,7 @@ class Laboratory:
             self._children(trials, trial.trial_id, trial.random_seed)
 
     def _simple(self, task: Task, trials: Trials) -> None:
-        """Measure the most frequent answer, and TF-IDF with a linear model beside the parents."""
+        """Measure the most frequent label, and compare the parents with a linear TF-IDF model."""
         labels = TaskManifest.load(self._store.resolve(trials.plan.manifests[task.name])).labels
         expected = [labels.index(example.label) for example in task.splits[Use.TEST]]
         results = trials.results("model")
@@ -94,14 +94,14 @@ class Laboratory:
                 if not self.results.has(task, seed, row["child"]):
                     self.results.add(_line(row, seed) | self._more(trials, trial_id, row["child"]))
         if not self.results.has(task, seed, "undistilled"):
-            # The same layers of the same parent and the labels alone, in a copy of the run.
+            # The same layers of the same parent, trained on labels alone, in a copy of the run.
             copy = self._copy(trials.run)
             alone = _OPEN | {"teacher_weight": "0", "use_unlabeled": "false"}
             row = _compress(self._store, copy, trial_id, ["student"], alone)[-1]
             self.results.add(_line(row | {"child": "undistilled"}, seed))
 
     def _more(self, trials: Trials, trial_id: str, child: str) -> Line:
-        """Return what of a child the table does not say."""
+        """Return the measurements of a child that are not in the table."""
         if child == "parent":
             return {}
         layout = trials.run.children(trial_id).child(child)
@@ -115,7 +115,7 @@ class Laboratory:
         return more
 
     def _agreement(self, trials: Trials, trial_id: str) -> Line:
-        """Return how often 8 bits answer as 32 do, on padded test and unlabelled rows."""
+        """Return how often 8 bits predict the same as 32, on padded test and unlabeled rows."""
         layout = trials.run.children(trial_id)
         folders = []
         for name in ("tflite_float32", "tflite_dynamic_range"):

@@ -1,4 +1,4 @@
-"""The file of results: a line of JSON for each model, kept so that the check can go on."""
+"""The file of results, a line of JSON for each model, from which the check can resume."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from verification.checks import Line, Lines
 
 @dataclass(frozen=True)
 class Results:
-    """Lines that were measured, by task, seed and model."""
+    """Measured lines, by task, seed and model."""
 
     path: Path
 
     def lines(self) -> list[Line]:
-        """Return what was measured so far."""
+        """Return the lines measured so far."""
         return Lines(self.path).read()
 
     def has(self, task: str, seed: int, model: str) -> bool:
@@ -27,14 +27,14 @@ class Results:
         return any((one["task"], one["seed"], one["model"]) == wanted for one in self.lines())
 
     def add(self, line: Line) -> None:
-        """Keep a line, and print it."""
+        """Store a line, and print it."""
         Lines(self.path).add(line)
         print(json.dumps(line), flush=True)
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """A number that has to be on one side of a limit."""
+    """A number that must be on one side of a limit."""
 
     task: str
     name: str
@@ -44,11 +44,11 @@ class Criterion:
 
     @property
     def holds(self) -> bool:
-        """Return whether it is."""
+        """Return whether the number is on the right side."""
         return self.value <= self.limit if self.is_most else self.value >= self.limit
 
     def as_dict(self) -> Line:
-        """Return it as it is printed."""
+        """Return the criterion as it is printed."""
         sign = "<=" if self.is_most else ">="
         return {
             "task": self.task,
@@ -60,9 +60,9 @@ class Criterion:
 
 
 def criteria(lines: list[Line], task: str) -> Iterator[Criterion]:
-    """Yield what the lines of a task say, as far as they do.
+    """Yield the criteria that the lines of a task allow to evaluate.
 
-    Latencies are compared within one seed's table, as they were measured beside the same work.
+    Latencies are compared within one seed's table, as they were measured under the same load.
     """
     by_seed: dict[int, dict[str, Line]] = {}
     for line in lines:

@@ -1,4 +1,4 @@
-"""Two labelled tasks from installed text, with texts whose labels are held back from students."""
+"""Two labeled tasks from installed text, with texts whose labels are withheld from students."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CORPUS_CHARACTERS = 200_000
 def task_of(
     name: str, found: list[Docstring], *, quick: bool
 ) -> tuple[Task, list[tuple[str, ...]]]:
-    """Return a task and the texts that stay without labels: half of its training examples.
+    """Return a task and the texts that stay unlabeled: half of its training examples.
 
-    :param quick: a fifth of everything.
+    :param quick: whether to use only a fifth of everything.
     """
     whole = BUILDERS[name](found)
     splits = {split: whole.splits[split][: _size(whole, split, quick=quick)] for split in SPLITS}
@@ -36,7 +36,7 @@ def _size(task: Task, split: Use, *, quick: bool) -> int:
 
 
 def write_task(store: StoreLayout, task: Task, unlabelled: list[tuple[str, ...]]) -> None:
-    """Write a task's files, those without labels among them."""
+    """Write a task's files, including the unlabeled texts."""
     folder = Path(store.task(task.name).root)
     examples.write(task, folder)
     with (folder / "unlabelled.tsv").open("w", encoding="utf-8", newline="") as file:
@@ -48,7 +48,7 @@ def write_task(store: StoreLayout, task: Task, unlabelled: list[tuple[str, ...]]
 
 
 def write_corpus(store: StoreLayout, found: list[Docstring]) -> None:
-    """Write the partition that the encoder is imported with: text that is in no task."""
+    """Write the partition for importing the encoder: text that is in no task."""
     folder = Path(store.root, "corpus", PARTITION)
     folder.mkdir(parents=True, exist_ok=True)
     written = 0

@@ -1,1 +1,1 @@
-"""Builds the images of docker/, tries them, and lists what is in them."""
+"""Builds the images of docker/, tests them, and lists their contents."""

@@ -1,4 +1,4 @@
-"""Builds the images of docker/ one after the other, looks into them and tries them.
+"""Builds the images of docker/ one after the other, audits and tests them.
 
     python -m verification.container_images [--only bert-trainer] [--keep]
 
@@ -32,12 +32,12 @@ MB = 1_000_000
 
 @dataclass
 class Summary:
-    """What the last line says."""
+    """The content of the last line."""
 
     images_built: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     sizes_mb: dict[str, int] = field(default_factory=dict)
-    """Files of an image, base included, in 10^6 bytes."""
+    """Sizes of the images' files, base included, in 10^6 bytes."""
     smoke: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds: dict[str, int] = field(default_factory=dict)
     base: str = ""
@@ -45,7 +45,7 @@ class Summary:
 
     @property
     def smoke_ok(self) -> bool:
-        """Whether every built image did what it was tried on."""
+        """Whether every built image passed its smoke test."""
         return bool(self.images_built) and set(self.smoke) == set(self.images_built)
 
     def line(self) -> str:
@@ -55,7 +55,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Workshop:
-    """All that is the same for each image of a run."""
+    """Everything that is shared by the images of a run."""
 
     builder: Builder
     base: Base
@@ -65,7 +65,7 @@ class Workshop:
     summary: Summary
 
     def build(self, image: Image) -> str:
-        """Build, measure, list and audit an image; return its tag."""
+        """Build an image, measure, list and audit its contents; return its tag."""
         tag = f"localhost/{image.name}"
         began = time.monotonic()
         self.builder.build(
@@ -139,7 +139,7 @@ def _build_and_try(
 
 
 def _bytes(root: Path) -> int:
-    """Return the bytes of the files of an image."""
+    """Return the total size of an image's files in bytes."""
     return sum(path.lstat().st_size for path in root.rglob("*") if not path.is_dir())
 
 

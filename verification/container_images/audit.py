@@ -1,4 +1,4 @@
-"""What must not be in an image, and what must."""
+"""Audits what must be in an image, and what must not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verification.container_images.revision import Revision
 LABEL = "org.opencontainers.image."
 BIN_FOLDERS = ("usr/bin", "usr/local/bin", "usr/sbin", "opt/venv/bin")
 BUILD_TOOLS = {"pip", "pip3", "uv", "gcc", "cc", "g++", "make", "ld", "git"}
-# Where credentials and the settings of package managers lie.
+# Files with credentials and the settings of package managers.
 SECRET_FILES = {
     *("pip.conf", ".netrc", ".pypirc", ".git-credentials", "id_rsa", "id_ed25519"),
     *("application_default_credentials.json", "credentials.json", ".env"),
@@ -31,9 +31,9 @@ def audit(
     revision: Revision,
     private: Iterable[str],
 ) -> list[str]:
-    """Return what is wrong with an image, a line each.
+    """Return the problems of an image, one line each.
 
-    :param root: of its file system.
+    :param root: root of its file system.
     :param described: its configuration and history.
     :param private: texts that must not be in it, such as addresses with passwords.
     """
@@ -78,7 +78,7 @@ def _secret_texts(described: Mapping[str, Any], root: Path, private: list[str]) 
 
 
 def _settings(root: Path) -> Iterator[Path]:
-    """Yield the small files that are neither Debian's programs nor packages from the lock."""
+    """Yield the small files outside Debian's programs and the locked Python packages."""
     packages = root / SITE_PACKAGES
     for top in ("etc", "home", "root", "opt", "tmp", "run", "var"):
         for path in (root / top).rglob("*"):

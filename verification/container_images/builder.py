@@ -1,6 +1,6 @@
-"""Builds and runs images with buildah and podman, in a storage folder of its own.
+"""Builds and runs images with buildah and podman, in a separate storage folder.
 
-All begin with one base image.
+All are built on one base image.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any
 from verification.container_images.catalogue import REPOSITORY
 from verification.container_images.commands import ImageError, run, run_long
 
-# Neither tool's own limits can be set without CAP_SYS_RESOURCE, which a container often lacks.
+# The tools' default limits cannot be set without CAP_SYS_RESOURCE, which a container often lacks.
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 NEVER_STORED = ("--network", "none", "--read-only", "--tmpfs", "/tmp:rw,mode=1777")  # noqa: S108
 LOCAL_TAG = "localhost/debian-base"
 RELEASE = "bookworm"
-# What Debian's own slim images leave out.
+# Files that Debian's own slim images omit.
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 
 @dataclass(frozen=True)
 class Builder:
-    """buildah and podman with one storage folder, which nobody else uses."""
+    """buildah and podman with one exclusive storage folder."""
 
     folder: Path
     driver: str
-    """``overlay``, or ``vfs`` where the kernel lets no overlay be mounted."""
+    """``overlay``, or ``vfs`` where the kernel does not allow mounting an overlay."""
 
     def _with(self, program: str, *options: str) -> list[str]:
         storage = ["--root", str(self.folder / "storage"), "--runroot", str(self.folder / "run")]
@@ -40,7 +40,7 @@ class Builder:
     def pull(self, image: str) -> None:
         """Fetch an image from its registry.
 
-        :raises ImageError: it cannot be had.
+        :raises ImageError: it cannot be fetched.
         """
         run(self._with("buildah", "pull", "--quiet", image))
 
@@ -53,7 +53,7 @@ class Builder:
         return True
 
     def make_base(self, archive: Path, tag: str) -> None:
-        """Make an image of a root file system."""
+        """Make an image from a root file system."""
         run(self._with("podman", "import", "--quiet", str(archive), tag))
 
     def build(
@@ -69,10 +69,10 @@ class Builder:
     ) -> None:
         """Build an image of the repository.
 
-        :param epoch: what is written as the time of the image and of all of its files.
+        :param epoch: time to set for the image and all of its files.
         :raises ImageError: a step fails.
         """
-        # No user or network namespace: where this runs there may be no right to make one.
+        # No user or network namespace: creating one may not be permitted here.
         options = ["build", "--isolation", "chroot", "--timestamp", str(epoch)]
         for name, value in arguments.items():
             options += ["--build-arg", f"{name}={value}"]
@@ -84,13 +84,13 @@ class Builder:
         run_long(self._with("buildah", *options), log)
 
     def describe(self, tag: str) -> dict[str, Any]:
-        """Return an image's configuration with its history, as OCI's format has them."""
+        """Return an image's configuration and history in OCI format."""
         described = json.loads(run(self._with("buildah", "inspect", "--type", "image", tag)))
         return dict(described["OCIv1"])
 
     @contextlib.contextmanager
     def files(self, tag: str) -> Iterator[Path]:
-        """Show the files of an image; what is changed there is lost."""
+        """Mount an image and yield the root of its files; changes are discarded."""
         container = run(self._with("buildah", "from", "--pull-never", tag)).strip()
         try:
             yield Path(run(self._with("buildah", "mount", container)).strip())
@@ -110,11 +110,11 @@ class Builder:
     ) -> str:
         """Run a container without a network to its end; return its output.
 
-        It may write below /tmp and into the folders that are given.
+        It may write only below /tmp and into the given folders.
 
-        :param folders: folders of this machine, with where they are mounted: ``/code:ro``.
-        :param entry_point: instead of the image's own.
-        :raises ImageError: it ends with another status than 0.
+        :param folders: folders of this machine, with their mount points: ``/code:ro``.
+        :param entry_point: replaces the image's own.
+        :raises ImageError: it ends with a status other than 0.
         """
         options = ["--runtime", "runc", "run", "--rm", "--pull", "never", *LIMITS, *NEVER_STORED]
         for folder, place in (folders or {}).items():
@@ -128,7 +128,7 @@ class Builder:
         return run(self._with("podman", *options, tag, *arguments), log=log)
 
     def remove(self, tag: str) -> None:
-        """Remove an image with the layers that no other image has."""
+        """Remove an image, with layers that no other image uses."""
         run(self._with("buildah", "rmi", "--force", tag))
 
     def remove_all(self) -> None:
@@ -142,7 +142,7 @@ class Builder:
 
 @dataclass(frozen=True)
 class Base:
-    """An image to begin with, and whether it is the one that the Dockerfiles name."""
+    """A base image, and whether it is the one that the Dockerfiles name."""
 
     tag: str
     from_registry: bool
@@ -151,8 +151,8 @@ class Base:
 def get_base(builder: Builder, named: str, folder: Path) -> Base:
     """Return the named image, or one of the same Debian release made from Debian's packages.
 
-    :param folder: for the made image's files, while it is made.
-    :raises ImageError: neither can be had.
+    :param folder: temporary folder for making the image.
+    :raises ImageError: neither is available.
     """
     if builder.has(LOCAL_TAG):  # of an earlier run with --keep
         return Base(LOCAL_TAG, from_registry=False)

@@ -1,4 +1,4 @@
-"""The images there are, what is expected of each, and what a Dockerfile says."""
+"""The catalog of images and what is expected of each, and functions to read a Dockerfile."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Image:
     dockerfile: str
     """Name in docker/."""
     lock: str
-    """Name in docker/ of the locked requirements that the image has, all of them and no others."""
+    """Name in docker/ of the locked requirements; the image has exactly these packages."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Build arguments."""
     offline_target: str | None = None
-    """Stage to build where no registry of images can be reached; the whole file if None."""
+    """Stage to build if no image registry can be reached; None: the whole file."""
     root_because: str | None = None
-    """Why its processes are root; None if they are not."""
+    """Why its processes run as root; None if they do not."""
 
     @property
     def path(self) -> Path:
@@ -58,7 +58,7 @@ IMAGES = (DATA, TRAINER, AIRFLOW, TPU_TRAINER)
 
 
 def default_argument(dockerfile: Path, name: str) -> str:
-    """Return the value that an ARG has if nobody gives one.
+    """Return the default value of an ARG.
 
     :raises ValueError: the file has no such ARG with a value.
     """
@@ -69,5 +69,5 @@ def default_argument(dockerfile: Path, name: str) -> str:
 
 
 def copied(dockerfile: Path) -> list[str]:
-    """Return the paths of the repository that the file copies into its stages, in order."""
+    """Return the paths of the repository that a Dockerfile copies into its stages, in order."""
     return re.findall(r"^COPY (?!--from)(\S+) \S+$", dockerfile.read_text(), re.MULTILINE)

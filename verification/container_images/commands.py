@@ -10,13 +10,13 @@ LAST_LINES = 15
 
 
 class ImageError(Exception):
-    """An image cannot be built, or is not as it should be."""
+    """An image cannot be built, or fails a check."""
 
 
 def run(command: Sequence[str | Path], *, cwd: Path | None = None, log: Path | None = None) -> str:
-    """Run a command and return what it prints.
+    """Run a command and return its stdout.
 
-    :param log: file that gets the output, then the messages; without it they are not kept.
+    :param log: file for its stdout followed by its stderr; None: they are not kept.
     :raises ImageError: the command fails or is not installed; with its last lines.
     """
     try:
@@ -31,7 +31,7 @@ def run(command: Sequence[str | Path], *, cwd: Path | None = None, log: Path | N
 
 
 def run_long(command: Sequence[str | Path], log: Path) -> None:
-    """Run a command that takes minutes; what it says can be followed in a file.
+    """Run a command that takes minutes; its output can be followed in a file.
 
     :raises ImageError: the command fails or is not installed; with its last lines.
     """

@@ -1,4 +1,4 @@
-"""What is installed in the file system of an image."""
+"""Lists the packages installed in the file system of an image."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Package:
     name: str
     version: str
     license: str | None = None
-    """As the package says itself; Debian's packages do not say it in this place."""
+    """From the package's own metadata; None for Debian's packages, whose status has none."""
 
 
 def python_packages(root: Path) -> list[Package]:
     """Return the Python packages, sorted, with normalized names.
 
-    :param root: of the image's file system.
+    :param root: root of the image's file system.
     """
     found = distributions(path=[str(root / SITE_PACKAGES)])
     return sorted(
@@ -45,7 +45,7 @@ def python_packages(root: Path) -> list[Package]:
 def debian_packages(root: Path) -> list[Package]:
     """Return the Debian packages, sorted.
 
-    :param root: of the image's file system.
+    :param root: root of the image's file system.
     """
     blocks = (root / DPKG_STATUS).read_text().strip().split("\n\n")
     headers = [HeaderParser().parsestr(block) for block in blocks]
@@ -57,7 +57,7 @@ def debian_packages(root: Path) -> list[Package]:
 
 
 def locked_packages(lock: Path) -> list[Package]:
-    """Return what a locked requirements file pins, sorted, with normalized names."""
+    """Return the packages that a locked requirements file pins, sorted, with normalized names."""
     found = PIN.findall(lock.read_text())
     return sorted(Package("pypi", _normalised(name), version) for name, version in found)
 

@@ -1,11 +1,11 @@
-"""Names foreign images by digest: asks their registries, and writes what they say into ``docker/``.
+"""Pins external images by digest: queries their registries and writes the digests into ``docker/``.
 
-``python -m verification.container_images.pins`` asks for every image that the Dockerfiles, Cloud
-Build, the compose file and its example name, and puts ``@sha256:…`` behind its tag; it looks again
-behind a tag that has one. ``--check`` asks nobody, and refuses an image without a digest: a tag can
+``python -m verification.container_images.pins`` queries every image that the Dockerfiles, Cloud
+Build, the compose file and its example name, and appends ``@sha256:…`` to its tag; an existing
+digest is updated. ``--check`` makes no requests, and refuses an image without a digest: a tag can
 be moved to other bytes between two builds.
 
-Exit code: 0 all have a digest; 1 some have none, or a registry does not tell.
+Exit code: 0 if all have a digest; 1 if some have none, or a registry fails.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Reference(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Return what a text names. Without a registry it is Docker Hub, without a tag ``latest``.
+        """Return the parsed name. The default registry is Docker Hub, the default tag ``latest``.
 
-        :raises ImageError: it is no name of an image.
+        :raises ImageError: it is not a valid image name.
         """
         plain, _, digest = text.partition("@")
         folder, slash, last = plain.rpartition("/")
@@ -72,7 +72,7 @@ class Reference(NamedTuple):
 
 
 def named_images(folder: Path = DOCKER) -> dict[Path, list[str]]:
-    """Return the foreign images that each file below ``docker/`` names, as they are written."""
+    """Return the external images that each file below ``docker/`` names, as written."""
     files = [path for place in _PLACES for path in sorted(folder.glob(place))]
     return {path: list(dict.fromkeys(_NAMED.findall(path.read_text()))) for path in files}
 
@@ -90,9 +90,9 @@ def unpinned(folder: Path = DOCKER) -> Iterator[str]:
 
 
 def resolve(image: str, mirrors: Mapping[str, str]) -> str:
-    """Return an image's name with the digest that its registry has for the tag today.
+    """Return an image's name with the registry's current digest for the tag.
 
-    :param mirrors: addresses to ask instead, by name of the registry.
+    :param mirrors: URLs to query instead, by registry name.
     :raises ImageError: the registry cannot be reached, does not know the image, or contradicts
         itself.
     """
@@ -113,7 +113,7 @@ def resolve(image: str, mirrors: Mapping[str, str]) -> str:
 
 
 def _manifest(url: str, repository: str) -> tuple[bytes, str | None]:
-    """Return a manifest's bytes, and the digest that the registry states of them."""
+    """Return a manifest's bytes, and the digest that the registry states for them."""
     headers = {"Accept": ", ".join(_KINDS)}
     try:
         return _get(url, headers)
@@ -121,7 +121,7 @@ def _manifest(url: str, repository: str) -> tuple[bytes, str | None]:
         challenge = error.headers.get("WWW-Authenticate", "")
         if error.code != 401 or not challenge.startswith("Bearer "):
             raise
-    # Also who may read everything has to fetch a token first.
+    # Even anonymous access requires fetching a token first.
     words = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
     query = {"service": words.get("service", ""), "scope": f"repository:{repository}:pull"}
     answer = json.loads(_get(f"{words['realm']}?{urllib.parse.urlencode(query)}", {})[0])
@@ -138,7 +138,7 @@ def _get(url: str, headers: Mapping[str, str]) -> tuple[bytes, str | None]:
 
 
 def pin(folder: Path, mirrors: Mapping[str, str]) -> Iterator[str]:
-    """Write digests behind the images of ``docker/``; yield a line for each that cannot be had."""
+    """Append digests to the images in ``docker/``; yield a line for each that fails."""
     known: dict[str, str] = {}
     for path, images in named_images(folder).items():
         text = path.read_text()

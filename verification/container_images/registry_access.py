@@ -1,4 +1,4 @@
-"""How this machine's pip reaches packages, lent to a build and kept out of its image."""
+"""Passes this machine's pip settings to a build as secrets, which are kept out of its image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CERTIFICATES_IN_BUILD = "/run/secrets/ca.crt"
-# The rest of pip's settings is about this machine: caches, folders, colors.
+# The other pip settings are about this machine: caches, folders, colors.
 LENT = (
     "index-url",
     "extra-index-url",
@@ -26,16 +26,16 @@ LENT = (
 
 @dataclass(frozen=True)
 class RegistryAccess:
-    """Build secrets by their id, and what must be found nowhere in an image."""
+    """Build secrets by id, and texts that must not be in an image."""
 
     files: Mapping[str, Path]
     private: frozenset[str]
 
 
 def lend_access(folder: Path) -> RegistryAccess:
-    """Write this machine's pip settings for a build into a folder that nobody else reads.
+    """Write this machine's pip settings for a build into a private folder.
 
-    Settings that name files and folders of this machine are left out; certificates are lent too.
+    Settings that name local files and folders are left out; certificates are passed too.
     """
     settings = pip_settings()
     written = configparser.RawConfigParser()
@@ -53,7 +53,7 @@ def lend_access(folder: Path) -> RegistryAccess:
 
 
 def pip_settings() -> dict[str, str]:
-    """Return pip's settings by name, from its files and its variables, which go first."""
+    """Return pip's settings by name, from its files and its variables, which take precedence."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], check=True, capture_output=True, text=True
     )

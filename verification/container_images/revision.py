@@ -1,6 +1,6 @@
-"""Which state of the repository an image is made of, and bills of materials of images.
+"""The repository's revision that an image is built from, and bills of materials of images.
 
-These say in CycloneDX's format what an image is made of.
+The latter list an image's contents in CycloneDX format.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _NAMESPACES = {"pypi": None, "deb": "debian"}
 
 @dataclass(frozen=True)
 class Revision:
-    """A state of the repository, in the words of OCI's image labels."""
+    """A state of the repository, in terms of OCI's image labels."""
 
     version: str
     revision: str
-    """The commit; with ``-dirty`` if files differ from it."""
+    """The commit, with ``-dirty`` if files differ from it."""
     epoch: int
-    """Seconds since 1970: when the commit was made, or ``SOURCE_DATE_EPOCH``."""
+    """Time of the commit, or ``SOURCE_DATE_EPOCH``, in seconds since 1970."""
 
     @property
     def created(self) -> datetime:
@@ -66,7 +66,7 @@ def current_revision() -> Revision:
 
 
 def bill_of_materials(name: str, revision: Revision, packages: Iterable[Package]) -> str:
-    """Return an image's bill of materials as CycloneDX 1.6 JSON; equal input gives equal text."""
+    """Return an image's bill of materials as CycloneDX 1.6 JSON, reproducibly."""
     packages = sorted(packages)
     image = Component(
         name=name,

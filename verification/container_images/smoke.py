@@ -1,4 +1,4 @@
-"""Runs each image on something small: as its own user, without a network, its files read-only."""
+"""Runs each image on a small workload: as its own user, without a network, its files read-only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DATA_MODULES = ("beam_jobs.train_vocabulary", "beam_jobs.prepare_corpus")
 STEPS = 20
 # Off Google Cloud, libtpu would wait for a metadata server.
 NO_METADATA_SERVER = {"TPU_SKIP_MDS_QUERY": "1"}
-# TensorFlow loads the plugin as it is imported, or fails.
+# TensorFlow loads the plugin when it is imported, or fails.
 LOAD_TPU_PLUGIN = """
 import os
 from training.runtime import slices
@@ -61,15 +61,15 @@ print(json.dumps({{
 
 @dataclass(frozen=True)
 class Smoke:
-    """What the images are tried on: a store with a corpus and its records, and the code."""
+    """The smoke tests, and their input: a store with a corpus and its records, and the code."""
 
     builder: Builder
     folder: Path
-    """For stores, code and logs; of this run only."""
+    """Folder for stores, code and logs of this run only."""
 
     @classmethod
     def prepare(cls, builder: Builder, folder: Path) -> Smoke:
-        """Make the store and prepare its records with this machine's packages."""
+        """Create the store and prepare its records with this machine's packages."""
         smoke = cls(builder, folder)
         smoke._new_store(smoke.folder / "here")
         for module in DATA_MODULES:
@@ -80,9 +80,9 @@ class Smoke:
         return smoke
 
     def run(self, image: Image, tag: str) -> dict[str, Any]:
-        """Try an image; return what it did.
+        """Run an image's smoke test; return its results.
 
-        :raises ImageError: it did not do it, or not rightly.
+        :raises ImageError: the test fails.
         """
         checks: dict[str, Callable[[str], dict[str, Any]]] = {
             TRAINER.name: self._train,
@@ -93,7 +93,7 @@ class Smoke:
         return checks[image.name](tag)
 
     def _train(self, tag: str) -> dict[str, Any]:
-        """Train some steps of a tiny model, with the code of a TPU VM's bundle."""
+        """Train a tiny model for some steps, with the code of a TPU VM's bundle."""
         run = self._start_training(tag)
         checkpoint = result_checkpoint(run.training.root)
         owners = {path.stat().st_uid for path in Path(run.training.root).rglob("*")}
@@ -107,8 +107,8 @@ class Smoke:
     def _check_for_tpu(self, tag: str) -> dict[str, Any]:
         """Import the TensorFlow for TPUs, build the model and score a batch with it on the CPU.
 
-        It cannot train there: its compiler has TPUs to run on and nothing else. But it loads
-        ``libtpu`` as a trainer on a TPU VM does, and they have to fit each other for that.
+        It cannot train there: its compiler supports only TPUs. But it loads ``libtpu`` as a trainer
+        on a TPU VM does, which shows that the two versions match.
         """
         version = self.builder.start(
             tag,
@@ -145,7 +145,7 @@ class Smoke:
         return run
 
     def _prepare(self, tag: str) -> dict[str, Any]:
-        """Prepare the same corpus as here; the records must be the same, bit for bit."""
+        """Prepare the same corpus as on this machine; the records must be equal, bit for bit."""
         folder = self.folder / "in-the-image"
         self._new_store(folder)
         commands = [
@@ -174,7 +174,7 @@ class Smoke:
         return {"record_files": len(there), "equal_to_this_machine": True}
 
     def _parse(self, tag: str) -> dict[str, Any]:
-        """Parse the DAGs, import what tasks need, and start the command line."""
+        """Parse the DAGs, import the tasks' modules, and start the command line."""
         printed = self.builder.start(
             tag,
             ["--", "python", "-c", PARSE_DAGS],
@@ -203,12 +203,12 @@ class Smoke:
 
 
 def _records(folder: Path) -> list[str]:
-    """Return the hashes of the files of records below a store."""
+    """Return the hashes of the record files below a store."""
     files = folder.rglob("*.tfrecord")
     return sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
 
 
 def _open_to_all(folder: Path) -> None:
-    """Let the image's user write a folder that belongs to whoever runs this."""
+    """Let the image's user write a folder that belongs to the current user."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o777 if path.is_dir() else 0o666)

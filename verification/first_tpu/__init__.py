@@ -1,1 +1,1 @@
-"""The first day with a real TPU: what is only believed, and the steps that settle it."""
+"""The first day with a real TPU: unverified beliefs, and the steps that settle them."""

@@ -1,14 +1,14 @@
-"""The first day with a real TPU: from an account to a report on what was only believed.
+"""The first day with a real TPU: from an account to a report on unverified beliefs.
 
-``python -m verification.first_tpu`` rehearses on this machine, with the emulator, for nothing.
+``python -m verification.first_tpu`` rehearses on this machine, with the emulator, at no cost.
 ``python -m verification.first_tpu --project P --zone Z --store gs://B/P --preset F.toml
---max-cost 5`` looks at the installation in the cloud, checks the bucket, prepares a small partition
-of this repository's pages, and runs the contract suite on the smallest TPU, a training that loses
-its TPU and goes on on a second one included. It deletes all that it rents, and at the end all that
-it has written below the store's ``first-tpu-day``. It writes ``report.md`` and
-``report.json``, which say of each belief whether it held.
+--max-cost 5`` checks the installation in the cloud and the bucket, prepares a small partition from
+this repository's pages, and runs the contract suite on the smallest TPU, including a training that
+loses its TPU and resumes on a second one. It deletes everything it rents, and at the end everything
+it has written below the store's ``first-tpu-day``. It writes ``report.md`` and ``report.json``,
+which list for each belief whether it held.
 
-Exit code: 0 nothing failed; 1 a step failed or a belief is wrong; 2 the request cannot work.
+Exit code: 0 if nothing failed; 1 if a step failed or a belief is wrong; 2 for an invalid request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from verification.first_tpu.steps import (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Take the steps; return the exit code."""
+    """Run the steps; return the exit code."""
     options = _parser().parse_args(arguments)
     if options.beliefs:
         print("\n".join(table()))
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             outcomes.append(outcome)
             print(f"{outcome.name:<10} {_in_words(outcome)}", flush=True)
     finally:
-        # First what says whether a TPU may be left.
+        # The report first: it shows whether a TPU may be left.
         _write(day, outcomes, worst)
         if not options.keep:
             uris.delete_tree(day.store)
@@ -80,9 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _account(options: argparse.Namespace, config: PipelineConfig) -> Account:
-    """Return where the day takes place.
+    """Return the account to use.
 
-    :raises ValueError: a project without a bucket, or the other way round.
+    :raises ValueError: there is a project without a bucket, or vice versa.
     """
     store = options.store or str(options.state_dir.resolve() / "store")
     if (options.project is not None) != uris.is_cloud(store):

@@ -1,6 +1,6 @@
-"""What nobody has seen work on a real cloud yet, by money at risk, and the step that would show it.
+"""Beliefs that were never verified on a real cloud, by money at risk, and the steps that test them.
 
-The table in ``docs/evidence/limits.md`` is made of this list.
+The table in ``docs/evidence/limits.md`` is made from this list.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Finding(StrEnum):
-    """What a first day has shown of a belief."""
+    """The result of a first day for a belief."""
 
     HELD = "held"
     WRONG = "wrong"
@@ -20,12 +20,12 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True)
 class Belief:
-    """Something that the project counts on and has not seen.
+    """An assumption that the project relies on and has not verified.
 
-    :ivar if_wrong: what it would cost.
-    :ivar settled_by: the command or event that shows it, in words.
-    :ivar evidence: names of steps, or of tests of the contract suite as ``file::test``, which all
-        have to pass for it to hold; empty: the first day does not try it.
+    :ivar if_wrong: the cost if it is wrong.
+    :ivar settled_by: the command or event that verifies it, in words.
+    :ivar evidence: names of steps, or of tests of the contract suite as ``file::test``, all of
+        which must pass for it to hold; empty: the first day does not test it.
     """
 
     statement: str
@@ -34,7 +34,7 @@ class Belief:
     evidence: tuple[str, ...] = ()
 
     def finding(self, results: Mapping[str, bool | None]) -> Finding:
-        """Return what results by name of step or test say; None, or no result, is not tried."""
+        """Return the finding from results by step or test name; None or missing: not tried."""
         found = [results.get(name) for name in self.evidence]
         if any(one is False for one in found):
             return Finding.WRONG
@@ -152,7 +152,7 @@ BELIEFS = (
         "an environment there",
     ),
 )
-"""By money at risk, the largest first."""
+"""All beliefs, by money at risk, the largest first."""
 
 
 def table() -> list[str]:

@@ -1,4 +1,4 @@
-"""The report of a first day: each step, each belief with what the day has shown of it."""
+"""The report of a first day: each step, and each belief with its finding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a first day, each a command that a person could type, and what it has shown."""
+"""The steps of a first day, each a command that a person could type, and their outcomes."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ PARTITION = "first-day"
 LINEAGE = "first-day"
 TRAINED = "bert_base_v5e_smoke"
 SUITE_SECONDS = 3600.0
-"""After so long the contract suite deletes everything of its own, whatever it is doing."""
+"""After this time the contract suite deletes everything that it created."""
 
 TPUS_AT_ONCE = 2
-"""Of the contract suite, at most."""
+"""The maximum number of TPUs that the contract suite has at the same time."""
 
 
 def worst_cost(accelerator_type: str, price_per_chip_hour: float) -> float:
-    """Return what the suite can cost at most: all TPUs that it ever has, until its deadline."""
+    """Return the maximum cost of the suite: all TPUs that it can have, until its deadline."""
     return TPUS_AT_ONCE * chips(accelerator_type) * price_per_chip_hour * SUITE_SECONDS / 3600
 
 
 @dataclass(frozen=True)
 class Account:
-    """Where the day takes place.
+    """The cloud account and settings of the day.
 
     :ivar project: None: a rehearsal, with the emulator and a folder.
-    :ivar store: what the day writes lies below it, in a folder of its own.
-    :ivar preset: of the places: network, account, image; a file, or a preset's name.
+    :ivar store: root of the store; the day writes into a separate folder below it.
+    :ivar preset: preset with network, account and image; a file, or a preset's name.
     """
 
     store: str
@@ -50,16 +50,16 @@ class Account:
 
     @property
     def is_rehearsal(self) -> bool:
-        """Return whether nothing real is asked."""
+        """Return whether no real cloud is used."""
         return self.project is None
 
 
 @dataclass
 class Outcome:
-    """What a step has shown.
+    """The outcome of a step.
 
     :ivar passed: None: it was left out, and `note` says why.
-    :ivar tests: by name, of a step that runs tests; None: skipped.
+    :ivar tests: results by name, for a step that runs tests; None: skipped.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Outcome:
 
 @dataclass
 class Day:
-    """The steps in order; each needs those before it."""
+    """The steps, in order; each needs the earlier ones."""
 
     account: Account
     config: PipelineConfig
@@ -81,13 +81,13 @@ class Day:
 
     @property
     def store(self) -> str:
-        """Return the folder of the store that is the day's own."""
+        """Return the day's own folder in the store."""
         return uris.join(self.account.store, "first-tpu-day")
 
     def run(self) -> Iterator[Outcome]:
-        """Take each step and yield what it has shown; what costs money is last.
+        """Run each step and yield its outcome; the one that costs money is last.
 
-        Without a partition or a bucket that keeps its promises nothing is rented.
+        Nothing is rented if an earlier step failed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         needed = []
@@ -118,7 +118,7 @@ class Day:
         text = "\n\n".join(page.read_text() for page in pages)
         uris.write(uris.join(self.store, "corpus", PARTITION, "pages.txt"), text.encode())
         config = self.folder / "config.json"
-        # That of the contract suite's training, whatever the account's preset trains.
+        # The configuration of the contract suite's training, whatever the account's preset trains.
         trained = with_overrides(load_preset(TRAINED), {"model.lineage_id": LINEAGE})
         config.write_bytes(trained.to_bytes())
         words = ["--config", str(config), "--store", self.store, "--partition", PARTITION]
@@ -160,7 +160,7 @@ class Day:
         return outcome
 
     def _command(self, name: str, words: Sequence[str]) -> Outcome:
-        # Apart, as the last line of the data job's output is read.
+        # In separate files, as the last line of the data job's stdout is parsed.
         log, errors = self.folder / f"{name}.log", self.folder / f"{name}.err"
         began = time.monotonic()
         with log.open("w") as said, errors.open("w") as complained:
@@ -179,7 +179,7 @@ class Day:
 def read_results(report: Path) -> dict[str, bool | None]:
     """Return, from pytest's XML, whether each test passed, by ``file::test``; None: skipped.
 
-    A test with parameters has passed if all of its cases have, and counts as skipped if one was.
+    A parametrized test passed if all of its cases did, and counts as skipped if one was skipped.
     """
     found: dict[str, bool | None] = {}
     for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314 - pytest has written it
@@ -193,7 +193,7 @@ def read_results(report: Path) -> dict[str, bool | None]:
 
 
 def results_by_name(outcomes: Sequence[Outcome]) -> Mapping[str, bool | None]:
-    """Return what is known of steps and tests, as beliefs name them."""
+    """Return the results of steps and tests, by the names that beliefs use."""
     return {outcome.name: outcome.passed for outcome in outcomes} | {
         name: passed for outcome in outcomes for name, passed in outcome.tests.items()
     }

@@ -1,1 +1,1 @@
-"""The check that a hung job is found, explained and started again, and that no slow one is."""
+"""The check that hung jobs are found, explained and restarted, and that slow jobs are not."""

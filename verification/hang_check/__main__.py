@@ -1,9 +1,9 @@
-"""Lets trainings hang and be slow, and counts which of them the agents take for hung.
+"""Makes trainings hang or be slow, and counts which of them the agents consider hung.
 
 Copy-paste: ``python -m verification.hang_check --healthy 10``. With all 100 healthy trainings it
-takes some hours on two cores; what is done with the same code is kept. Each line is JSON.
+takes some hours on two cores; results for the same code are reused. Each line is JSON.
 
-Exit code: 0 each hang was found, explained and survived, and nothing else was taken for one.
+Exit code: 0 if each hang was found, explained and survived, with no false alarm; else 1.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Key = tuple[str, str]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is not done yet; return the exit code."""
+    """Run the trials that are not done yet; return the exit code."""
     options = _parser().parse_args(argv)
     state_dir = options.state_dir.resolve()
     try:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     journal = Journal(state_dir / "results.jsonl", f"{version} slower {options.slower:g}")
-    # By version: of other code the records, the weights and the code itself are others.
+    # By version: with other code, the records, the weights and the code copy differ.
     prepared = prepare(state_dir / "prepared" / version.replace("+", "-"))
     known = {result.key: result for result in journal.read()}
     done = []

@@ -1,4 +1,4 @@
-"""The eight hangs: each is found in time and explained on every host, and the job goes on."""
+"""The eight hangs: each must be found in time and explained on every host, and the job resume."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from verification.hang_check.results import Result
 from verification.hang_check.trial import Trial
 
 LATE_SECONDS = 30.0
-"""After its phase's limit a hang is found at the latest."""
+"""Maximum time between its phase's limit and the detection of a hang."""
 STEP = 15
-"""A hang of the loops comes after this one at the earliest: one checkpoint is there by then."""
+"""Earliest step of a hang in the loops: one checkpoint exists by then."""
 
 
 def _act(point: str, how: str = "hang", *, call: int = 1, start: int = 1) -> dict[str, Any]:
@@ -50,13 +50,13 @@ def _kill_then_wait(trial: Trial) -> float:
 
 @dataclass(frozen=True)
 class Injected:
-    """A hang that is made to happen.
+    """An injected hang.
 
-    :ivar inflict: makes it happen, and returns when it did, in seconds since the epoch.
-    :ivar phases: in which it may be found.
-    :ivar shown: what the stacks of each host have to show.
-    :ivar intervals_lost: so many checkpoint intervals of steps, at most, are done again. Training
-        goes on while a checkpoint is uploaded, up to the next one, so that those are two.
+    :ivar inflict: causes it, and returns when it happened, in seconds since the epoch.
+    :ivar phases: phases in which it may be found.
+    :ivar shown: text that the stacks of each host must contain.
+    :ivar intervals_lost: maximum number of checkpoint intervals that are repeated. Training
+        continues while a checkpoint is uploaded, up to the next one, which makes it two there.
     """
 
     name: str
@@ -76,7 +76,7 @@ HANGS = (
         "trainer-stopped",
         _LOOPS,
         inflict=_stop(0),
-        # The one hang at the limit that an installation has by itself.
+        # The only hang with the default limit of an installation.
         settings={"hang.loop_floor_seconds": HangConfig().loop_floor_seconds},
     ),
     Injected(
@@ -123,9 +123,9 @@ HANGS = (
 
 
 def run_hang(hang: Injected, folder: Path, prepared: Prepared, *, slower: float) -> Result:
-    """Make a hang happen and return what came of it.
+    """Inject a hang and return the result.
 
-    :raises TrialError: the trial did not come so far.
+    :raises TrialError: the trial did not get that far.
     """
     config = config_of(times=slower, hosts=hang.hosts, **hang.settings)
     weights = _weights(hang, folder, prepared, slower)
@@ -166,7 +166,7 @@ def run_hang(hang: Injected, folder: Path, prepared: Prepared, *, slower: float)
 
 
 def _weights(hang: Injected, folder: Path, prepared: Prepared, slower: float) -> str:
-    """Return the weights of an undisturbed training on as many hosts; it is done once."""
+    """Return the weights of an undisturbed training on as many hosts, which is done once."""
     if hang.hosts == 1:
         return prepared.weights_sha256
     kept = prepared.folder / f"weights-of-{hang.hosts}-hosts"

@@ -1,4 +1,4 @@
-"""Trainings that are slow and do not hang: none may be ended. With half the limits, most are."""
+"""Trainings that are slow but do not hang: none may be ended. With half the limits, most are."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from verification.hang_check.trial import Trial, TrialError
 
 OUTAGE_SECONDS = 300.0
 SHARES = (0.6, 0.9)
-"""Of its limit a pause takes: the control's limits are half of those, and it needs some tenths of a
-second to be sure."""
+"""Range of a pause as a share of its limit: the control's limits are half, and detection needs some
+tenths of a second."""
 _STEPS, _INTERVAL = SETTINGS["training.train_steps"], SETTINGS["training.checkpoint_interval"]
 _ROWS_AT_ONCE = 4
-"""Batches that are read ahead, and hide as much of a slow one."""
+"""Number of prefetched batches, which hide part of a slow one."""
 
 
 class Kind(StrEnum):
-    """What is slow about a run."""
+    """The part of a run that is slow."""
 
     STOPPED = "stopped"
-    """The process is stopped, and goes on."""
+    """The process is suspended and resumed."""
     SLOW_INPUT = "slow-input"
     SLOW_SAVE = "slow-save"
     LONG_COMPILE = "long-compile"
@@ -42,7 +42,7 @@ PAUSED = (Kind.STOPPED, Kind.SLOW_INPUT, Kind.SLOW_SAVE)
 
 
 def kind_of(number: int) -> Kind:
-    """Return what is slow about a run, by its number from 0: of each ten, three are paused."""
+    """Return the kind of a run by its number from 0: three of each ten are paused."""
     if number in (3, 4):
         return (Kind.LONG_COMPILE, Kind.STORE_AWAY)[number - 3]
     return PAUSED[number % 10] if number % 10 < len(PAUSED) else Kind.PLAIN
@@ -50,7 +50,7 @@ def kind_of(number: int) -> Kind:
 
 @dataclass(frozen=True)
 class Slow:
-    """What a seed draws for one run: when it is slow, and for what share of the limit."""
+    """The slowness that is drawn for one run: its step, and its share of the limit."""
 
     kind: Kind
     step: int
@@ -58,15 +58,15 @@ class Slow:
 
     @classmethod
     def draw(cls, number: int) -> Slow:
-        """Return what the run of a number is."""
+        """Return the slowness of the run with a number."""
         drawn = random.Random(number)  # noqa: S311 - a schedule
         steps = _STEPS - 2 * _INTERVAL
         return cls(kind_of(number), drawn.randrange(2, steps), drawn.uniform(*SHARES))
 
     def acts(self, limits: dict[str, float]) -> list[dict[str, Any]]:
-        """Return what happens in the trainer.
+        """Return the acts to inject into the trainer.
 
-        :param limits: settings of a run that is no control.
+        :param limits: limits of a run that is not a control.
         """
         floor = limits["hang.loop_floor_seconds"]
         batch = self.step + _ROWS_AT_ONCE
@@ -95,17 +95,18 @@ class Slow:
 def run_healthy(
     number: int, folder: Path, prepared: Prepared, *, slower: float, is_control: bool
 ) -> Result:
-    """Run a slow training and return whether somebody took it for one that hangs.
+    """Run a slow training and return whether it was reported as hung.
 
-    :param is_control: its limits are half of what the pause was made for; the first alarm ends it.
-    :raises TrialError: the trial did not come so far.
+    :param is_control: whether its limits are half of those the pause was made for; the first alarm
+        ends it.
+    :raises TrialError: the trial did not get that far.
     """
     slow = Slow.draw(number)
     limits = {name: value * slower for name, value in SETTINGS.items() if name.startswith("hang.")}
     config = config_of(times=slower / 2 if is_control else slower)
     with Trial(folder, prepared, config, acts=slow.acts(limits)) as trial:
         trial.train()
-        # A control may be ended, or have hung, before it comes so far.
+        # A control may be ended, or be reported as hung, before it gets that far.
         with suppress(*((TrialError,) if is_control else ())):
             _DISTURB.get(slow.kind, _leave)(trial, slow, limits["hang.loop_floor_seconds"])
         if is_control:
@@ -129,7 +130,7 @@ def run_healthy(
 
 
 def _leave(trial: Trial, slow: Slow, floor: float) -> None:
-    """Do nothing: what is slow is in the trainer."""
+    """Do nothing: the slowness is inside the trainer."""
 
 
 def _stop_for_a_while(trial: Trial, slow: Slow, floor: float) -> None:

@@ -1,7 +1,7 @@
-"""Makes the real trainer hang or pause at a point of its code; runs in it and needs nothing else.
+"""Makes the real trainer hang or pause at a point in its code; runs inside it, without imports.
 
-A copy of this file lies beside the code that a trial's agents run. There the last lines of some
-modules put :func:`at` around a function. What happens is in the file that a variable names::
+A copy of this file is in the code that a trial's agents run. There the last lines of some modules
+wrap a function with :func:`at`. The acts are in ``plan.json`` of the folder that a variable names::
 
     {"delay": {"loop": 0.1}, "acts": [{"point": "save", "start": 1, "call": 2, "how": "hang"}]}
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "HANG_CHECK_FOLDER"
-"""Variable that names a folder: plan, and what has happened; each host has its own."""
+"""Variable that names a folder with the plan and records of acts; each host has its own."""
 
 POINTS = {
     "read": ("trained_models/artifacts.py", "verify_file"),
@@ -32,14 +32,14 @@ POINTS = {
     "commit": ("trained_models/checkpoint_store.py", "CheckpointStore.commit"),
     "evaluation": ("training/evaluation/evaluator.py", "_score_set"),
 }
-"""What can be wrapped: module, and function or method in it."""
+"""Points that can be wrapped: module, and function or method in it."""
 
 _calls: Counter[str] = Counter()
 _lock = threading.Lock()
 
 
 def inject(code: Path) -> None:
-    """Put :func:`at` around all points of a copy of the code."""
+    """Wrap all points in a copy of the code with :func:`at`."""
     (code / "injected.py").write_text(Path(__file__).read_text())
     for point, (module, name) in POINTS.items():
         with (code / module).open("a") as file:
@@ -47,7 +47,7 @@ def inject(code: Path) -> None:
 
 
 def at(point: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that does what the plan says, and then what the function does."""
+    """Return a wrapper that performs the planned acts and then calls the function."""
 
     @functools.wraps(function)
     def wrapped(*arguments: Any, **named: Any) -> Any:
@@ -64,7 +64,7 @@ def at(point: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _started() -> tuple[Path | None, int]:
-    """Return the folder, and which start of the process this is."""
+    """Return the folder, and the number of this start of the process."""
     if FOLDER not in os.environ:
         return None, 0
     folder, start = Path(os.environ[FOLDER]), 1

@@ -1,4 +1,4 @@
-"""What all trials share: records, code with its points, and what undisturbed jobs make of them."""
+"""Prepares what all trials share: records, instrumented code, and results of undisturbed jobs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def config_of(*, times: float = 1.0, hosts: int = 1, **more: Any) -> PipelineCon
 
 @dataclass(frozen=True)
 class Prepared:
-    """A folder with all that is prepared once."""
+    """The folder with everything that is prepared once."""
 
     folder: Path
     manifest: str
@@ -71,16 +71,16 @@ class Prepared:
 
     @property
     def run(self) -> RunLayout:
-        """Return the run that nothing has disturbed."""
+        """Return the undisturbed run."""
         return self.store.run("0" * 12)
 
     @property
     def weights_sha256(self) -> str:
-        """Return its weights."""
+        """Return the hash of the undisturbed run's weights."""
         return TrainingResult.load(self.run.training.result).weights_sha256
 
     def scores(self, report: str = "") -> list[Any]:
-        """Return the scores of an evaluation of its model; of the undisturbed one by default."""
+        """Return the scores of an evaluation of its model; default: the undisturbed one."""
         found = EvaluationReport.load(report or self.run.evaluation(None))
         return [one.model_dump() for one in found.models[0].sets]
 
@@ -98,9 +98,9 @@ class Prepared:
 def prepare(folder: Path) -> Prepared:
     """Make records of this repository's documentation, and train and evaluate once, undisturbed.
 
-    What is there already is used.
+    An existing folder is reused.
 
-    :raises subprocess.CalledProcessError: a step of it failed.
+    :raises subprocess.CalledProcessError: a step failed.
     """
     done = folder / "prepared.json"
     if done.exists():

@@ -1,4 +1,4 @@
-"""What came of each trial: kept while the check runs, and counted at the end."""
+"""Results of the trials: stored while the check runs, and counted at the end."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 from verification.checks import Lines
 
 NEEDED_CONTROL_ALARMS = 25 / 30
-"""Share of the paused trainings that count as hung with half the limits: the check can fail."""
+"""Minimum share of paused trainings that count as hung with half the limits, so the check can fail.
+"""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of one trial; ``kind`` is hang, healthy or control."""
+    """The result of one trial; ``kind`` is hang, healthy or control."""
 
     kind: str
     name: str
@@ -25,14 +26,14 @@ class Result:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Return which trial this is of."""
+        """Return the key of the trial."""
         return self.kind, self.name
 
 
 class Journal:
-    """Results in a file, one a line, so that an interrupted check goes on.
+    """Results in a file, one per line, so that an interrupted check can resume.
 
-    Only those of one version of the code, and of one pace, count.
+    Only results of one version of the code, and of one factor on the limits, count.
     """
 
     def __init__(self, path: Path, version: str) -> None:
@@ -64,7 +65,7 @@ def summary(results: Iterable[Result]) -> dict[str, int]:
 
 
 def has_passed(numbers: dict[str, int], controls: Sequence[Any]) -> bool:
-    """Return whether all is as it must be."""
+    """Return whether the check has passed."""
     return (
         numbers["found"] == numbers["hangs"]
         and numbers["false_alarms"] == 0

@@ -1,4 +1,4 @@
-"""One job on one or two hosts with real agents, in a mailbox as the tasks of a run make it."""
+"""Runs one job on one or two hosts with real agents, in a mailbox like that of a run's tasks."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ from verification.hang_check.prepared import PARTITION, ZONE, Prepared
 JOB = "010-job"
 PATIENCE_SECONDS = 900.0
 LOOP_DELAY = 0.1
-"""Of each loop: on an idle machine the tiny ones would be over before anything can be done."""
+"""Delay of each loop: on an idle machine the tiny loops would be over before a fault can happen."""
 _NODE = "hang-check"
 _PAUSE_SECONDS = 0.02
 
 
 class TrialError(RuntimeError):
-    """A trial did not come so far that it shows anything."""
+    """A trial did not get far enough to show anything."""
 
 
 class Trial:
-    """Opened, it is a job that agents run; closed, nothing is left of it but its folder."""
+    """A job that agents run, as a context manager; at exit only its folder is left."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Trial:
         hosts: int = 1,
         acts: Sequence[dict[str, Any]] = (),
     ) -> None:
-        """Make the mailbox.
+        """Create the mailbox.
 
-        :param acts: what is to happen in the trainer; see :mod:`verification.hang_check.injected`.
+        :param acts: acts to inject into the trainer; see :mod:`verification.hang_check.injected`.
         """
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "real-store").mkdir(parents=True)
@@ -114,7 +114,7 @@ class Trial:
         self._metadata.close()
 
     def host_folder(self, host: int) -> Path:
-        """Return where a host's plan is, and what has happened there."""
+        """Return the folder with a host's plan and records of acts."""
         return self._folder / f"host-{host}"
 
     def begin(self, entry_point: str, arguments: Sequence[str]) -> None:
@@ -167,7 +167,7 @@ class Trial:
         return Heartbeat.load_or_none(self.attempt.layout.heartbeat(host))
 
     def wait_for_loops(self, step: int, host: int = 0) -> float:
-        """Wait until the job is in its loops after a step; return for how long they may stand."""
+        """Wait until the job is in its loops after a step; return the phase's limit in seconds."""
 
         def probe() -> float | None:
             beat = self.beat(host)
@@ -179,16 +179,16 @@ class Trial:
         return self.wait(f"the loops after step {step}", probe)
 
     def wait_until_acted(self, host: int = 0) -> float:
-        """Return when what was planned in the trainer has happened, in seconds since the epoch."""
+        """Wait for the planned act in the trainer; return its time in seconds since the epoch."""
         file = self.host_folder(host) / "acted"
         return float(
             self.wait("what was planned", lambda: (file.exists() and file.read_text()) or None)
         )
 
     def wait(self, what: str, probe: Callable[[], Any]) -> Any:
-        """Return the first answer of a probe that is not None.
+        """Poll a probe and return its first answer that is not None.
 
-        :raises TrialError: it does not come, or the job has ended before.
+        :raises TrialError: there is none in time, or the job has ended before.
         """
         deadline = time.monotonic() + PATIENCE_SECONDS
         while (answer := probe()) is None:
@@ -208,7 +208,7 @@ class Trial:
 
     @contextmanager
     def store_away(self) -> Iterator[None]:
-        """Let the store fail while the block runs: the link to it leads nowhere but to itself."""
+        """Let the store fail while the block runs: its link points to itself."""
         self._link(self._folder / "store")
         try:
             yield
@@ -221,9 +221,9 @@ class Trial:
         aside.replace(self._folder / "store")
 
     def end(self) -> JobStatus:
-        """Wait for the job's end on all hosts; return a status that is not ok, or the first.
+        """Wait for the job's end on all hosts; return a status that is not ok, else the first.
 
-        :raises TrialError: it does not end.
+        :raises TrialError: it does not end in time.
         """
         deadline = time.monotonic() + PATIENCE_SECONDS
         uris_of = [self.attempt.layout.status(host, JOB) for host in range(self._hosts)]
@@ -239,5 +239,5 @@ class Trial:
         return uris.exists(self.attempt.layout.status(0, JOB))
 
     def hangs(self) -> list[list[HangReport]]:
-        """Return what was reported of each hang."""
+        """Return the reports of each hang."""
         return read_hangs(self.attempt)

@@ -1,9 +1,9 @@
-"""Runs the leak matrix: every way to lose a TPU that we know of, on a real Airflow.
+"""Runs the leak matrix: every known way to leak a TPU, on a real Airflow.
 
 Copy-paste: ``python -m verification.leak_matrix --list``,
 ``python -m verification.leak_matrix --only run-marked-failed``
 
-Exit code: 0 nothing is left anywhere and the expected layers cleaned up; 1 otherwise.
+Exit code: 0 if nothing is left anywhere and the expected layers cleaned up; 1 otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from verification.leak_matrix.session import session
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; return the exit code."""
+    """Run the command line; return the exit code."""
     arguments = _parser().parse_args(argv)
     chosen = _chosen(arguments.only, arguments.dag)
     if arguments.list:

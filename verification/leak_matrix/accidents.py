@@ -1,4 +1,4 @@
-"""What happens to the whole stack: once, for all scenarios that wait for it."""
+"""Accidents to the whole stack, each of which happens once for all scenarios that wait for it."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ ACCIDENTS: Mapping[str, tuple[Callable[[Breaker], None], Callable[[Breaker], Non
         lambda breaker: breaker.start(AIRFLOW),
     ),
 }
-"""By name: what happens, and what is put right after all its scenarios are judged."""
+"""By name: the accident, and the repair after all its scenarios are judged."""
 
 
 class Accidents:
-    """Lets an accident happen when all scenarios that share it are ready for it."""
+    """Triggers an accident when all scenarios that share it are ready for it."""
 
     def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker
@@ -70,27 +70,27 @@ class Accidents:
         self._happened: set[str] = set()
 
     def expect(self, name: str, dag_ids: Iterable[str]) -> None:
-        """Say the runs of which DAGs will wait for an accident."""
+        """Register the DAGs whose runs will wait for an accident."""
         self._expected[name] = set(dag_ids)
         self._happened.discard(name)
 
     def arrive(self, name: str, dag_id: str) -> None:
-        """Wait for the others, then return when it has happened."""
+        """Wait for the other runs, and return when the accident has happened."""
         with self._changed:
             self._leave(name, dag_id)
             while name not in self._happened:
                 self._changed.wait()
 
     def drop_out(self, name: str | None, dag_id: str) -> None:
-        """Let the others not wait any more; harmless after the arrival."""
+        """Stop the others from waiting for this DAG's run; harmless after its arrival."""
         with self._changed:
             if name is not None:
                 self._leave(name, dag_id)
 
     def repair(self, name: str) -> None:
-        """Put right what the accident left broken, and wait until the whole stack works.
+        """Repair what the accident left broken, and wait until the whole stack is healthy.
 
-        :raises StackError: it does not.
+        :raises StackError: it does not become healthy in time.
         """
         if name in self._happened:
             ACCIDENTS[name][1](self._breaker)

@@ -1,4 +1,4 @@
-"""All scenarios, in the order in which they are listed."""
+"""All scenarios, in listing order."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _OF_ONE_TPU = (
 
 
 def _of_finetuning() -> Iterator[Scenario]:
-    """Yield the same for a DAG whose TPU tasks are a mapped group, and what only it can meet.
+    """Yield the same scenarios for a DAG with a mapped group of TPU tasks, plus those only it has.
 
-    The control has no such DAG. A few of them are enough for the tests: the operators are the same.
+    The control has no such DAG. A few of them suffice for the tests: the operators are the same.
     """
     for scenario in _OF_ONE_TPU:
         yield replace(

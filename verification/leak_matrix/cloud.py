@@ -1,4 +1,4 @@
-"""The matrix's own hand on the emulator: bystanders, what is left, who deleted, clearing up."""
+"""The matrix's own access to the emulator: bystanders, leftovers, callers, cleanup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAST = "1700000000"
 
 @dataclass(frozen=True)
 class Left:
-    """What is left in some zones besides the bystanders."""
+    """The resources left in some zones besides the bystanders."""
 
     nodes: tuple[str, ...] = ()
     queued_resources: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Left:
 
     @property
     def count(self) -> int:
-        """Return how many TPUs that makes: a node and its queued resource are one."""
+        """Return the number of TPUs: a node and its queued resource count as one."""
         names = {name.rpartition("/")[2] for name in (*self.nodes, *self.queued_resources)}
         return max(len(names), 1 if self.processes else 0)
 
@@ -47,8 +47,8 @@ class Left:
 class Cloud:
     """The emulated cloud as the matrix sees it.
 
-    :param socket: of the emulator.
-    :param state_dir: of the emulator, by which its VMs' processes are known.
+    :param socket: socket of the emulator.
+    :param state_dir: state folder of the emulator, which identifies its VMs' processes.
     """
 
     def __init__(self, socket: Path, state_dir: Path) -> None:
@@ -66,22 +66,22 @@ class Cloud:
         )
 
     def table(self) -> dict[str, Any]:
-        """Return the emulator's table; one that was killed and comes back is waited for."""
+        """Return the emulator's table, waiting for an emulator that is restarting."""
         return _patiently(self.admin.table)
 
     def _calls(self, after: int = 0) -> list[dict[str, Any]]:
         return _patiently(lambda: self.admin.calls(after=after))
 
     def nodes(self, zones: Collection[str]) -> list[dict[str, Any]]:
-        """Return the table's rows of the nodes in the zones besides bystanders."""
+        """Return the table's rows of the nodes in the zones, without bystanders."""
         return [node for node in self.table()["nodes"] if _is_in(node, zones)]
 
     def queued_resources(self, zones: Collection[str]) -> list[dict[str, Any]]:
-        """Return the table's rows of the queued resources in the zones besides bystanders'."""
+        """Return the table's rows of the queued resources in the zones, without bystanders'."""
         return [row for row in self.table()["queued_resources"] if _is_in(row, zones)]
 
     def vm_processes(self, zones: Collection[str]) -> list[tuple[str, int]]:
-        """Return VM and pid of every process of the zones' VMs, but for bystanders'."""
+        """Return VM and pid of every process of the zones' VMs, without bystanders'."""
         return [
             (marker, process.pid)
             for marker, found in processes.find(self._state_dir, {}).items()
@@ -90,9 +90,9 @@ class Cloud:
         ]
 
     def left(self, zones: Collection[str]) -> Left:
-        """Return what is in the zones besides bystanders, by the table and the process list.
+        """Return what is in the zones besides bystanders, from the table and the process list.
 
-        While a VM's node is still there, the processes are not looked at: that takes long.
+        While there are nodes, the processes are not listed, because that takes long.
         """
         table = self.table()
         nodes = [n for n in table["nodes"] if _is_in(n, zones)]
@@ -110,7 +110,7 @@ class Cloud:
         )
 
     def add_bystander(self, zone: str) -> None:
-        """Make a TPU of another owner, unless it is there, with labels like ours, long expired."""
+        """Create a TPU of another owner, unless it exists, with labels like ours, long expired."""
         from google.cloud import tpu_v2
 
         if self.bystander_lives(zone):
@@ -141,7 +141,7 @@ class Cloud:
             time.sleep(POLL_SECONDS)
 
     def bystander_lives(self, zone: str) -> bool:
-        """Return whether the bystander of a zone is READY and its VM runs."""
+        """Return whether a zone's bystander is READY and its VM runs."""
         return any(
             node["zone"] == zone
             and node["node_id"].startswith(BYSTANDER)
@@ -157,7 +157,7 @@ class Cloud:
     def calls(
         self, zones: Collection[str], methods: Collection[str], after: int
     ) -> list[dict[str, Any]]:
-        """Return the calls in some zones since another one, but for the matrix's own."""
+        """Return the calls in some zones after a given one, without the matrix's own."""
         return [
             call
             for call in self._calls(after=after)
@@ -167,10 +167,10 @@ class Cloud:
         ]
 
     def cleaned_by(self, zones: Collection[str], after: int) -> tuple[Layer | None, list[str]]:
-        """Return which layer made the last deletion that took effect, and all callers in order.
+        """Return the layer that made the last effective deletion, and all callers in order.
 
-        None when its caller is none of the layers. A call whose reply was lost may have taken
-        effect; it counts if no other did.
+        None if its caller is none of the layers. A call whose reply was lost may have taken effect;
+        it counts if no other did.
         """
         calls = self.calls(zones, DELETIONS, after)
         deletions = [call for call in calls if call["code"] == "OK"]
@@ -181,9 +181,9 @@ class Cloud:
         return layer_of(deletions[-1]["caller"]), callers
 
     def clear(self, zones: Collection[str]) -> None:
-        """Disarm the faults of the zones and delete what is left in them.
+        """Clear the faults of the zones and delete what is left in them.
 
-        :raises RuntimeError: something does not go.
+        :raises RuntimeError: something cannot be deleted.
         """
         from google.api_core.exceptions import GoogleAPICallError
         from google.cloud import tpu_v2

@@ -1,4 +1,4 @@
-"""Waits for the end of a disturbed run and says what is wrong about it."""
+"""Waits for the end of a disturbed run and lists what is wrong with it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from verification.leak_matrix.stage import Stage
 LOOK_SECONDS = 1.0
 CONTROL_POLLS = 60
 QUIET_SECONDS = 5.0
-"""So long nothing may appear again."""
+"""Time for which nothing may reappear."""
 
 
 @dataclass
 class _End:
-    """What was seen of a run's end."""
+    """The observed end of a run."""
 
     seconds: float | None = None
     state: str | None = None
@@ -28,7 +28,7 @@ class _End:
 
 
 def judge(stage: Stage, without: Layer | None) -> Result:
-    """Watch until nothing is left and the run has ended, or the bound is passed."""
+    """Return the result of a run: wait until nothing is left and it has ended, up to the bound."""
     scenario = stage.scenario
     end = _watch(stage)
     cleaned_by, deletions = stage.deletions()
@@ -56,7 +56,7 @@ def judge(stage: Stage, without: Layer | None) -> Result:
 
 def _watch(stage: Stage) -> _End:
     begun = time.monotonic()
-    # The control's run may hang for ever; it is the leak that counts.
+    # The control's run may hang forever; only the leak counts.
     bound = CONTROL_POLLS if stage.is_control else stage.scenario.bound
     deadline = begun + bound * POLL_SECONDS
     end = _End()
@@ -81,7 +81,7 @@ def _watch(stage: Stage) -> _End:
 
 
 def _state(stage: Stage) -> str | None:
-    """Return the state in which all runs ended; None while one goes on or nobody answers."""
+    """Return the state in which all runs ended; None while one runs or Airflow does not answer."""
     try:
         runs = [stage.api.run(stage.dag_id, run_id) for run_id in stage.run_ids]
     except AirflowApiError:

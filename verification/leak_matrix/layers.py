@@ -1,4 +1,4 @@
-"""The layers that give TPUs back, and how a call to the API shows which of them it was."""
+"""The layers that delete TPUs, and how to identify them by the user agent of an API call."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from enum import StrEnum
 
 
 class Layer(StrEnum):
-    """Who gives a TPU back."""
+    """The layer that deletes a TPU."""
 
     QUEUE = "queue"
     """The service itself: the queueing policy ends a request that waits too long."""
     VM = "vm"
     """The TPU VM's own switch."""
     TASK = "task"
-    """The create or run task that has the TPU in hand."""
+    """The create or run task that is using the TPU."""
     ON_KILL = "on-kill"
-    """The task or its trigger, told that a person ended the task."""
+    """The task or its trigger, when a person ends the task."""
     TEARDOWN = "teardown"
     """The delete task."""
     REAPER = "reaper"
@@ -24,21 +24,21 @@ class Layer(StrEnum):
     CRON = "cron"
     """The reaper as a command, outside Airflow."""
     NOBODY = "nobody"
-    """There was nothing to give back."""
+    """There was nothing to delete."""
 
 
 REMOVABLE = (Layer.QUEUE, Layer.VM, Layer.ON_KILL, Layer.TEARDOWN, Layer.REAPER, Layer.CRON)
-"""Layers that a run of the matrix can be made without."""
+"""Layers that can be turned off for a run of the matrix."""
 
 _USER_AGENT = re.compile(r"bert-repretraining/([a-z-]+)")
 
 
 def layer_of(caller: str) -> Layer | None:
-    """Return the layer that a caller's user agent names, None if it names none."""
+    """Return the layer that a caller's user agent names, or None if it names none."""
     found = _USER_AGENT.search(caller)
     return Layer(found[1]) if found and found[1] in set(Layer) else None
 
 
 def user_agent(layer: Layer) -> str:
-    """Return what the user agent of a layer's calls contains."""
+    """Return the text that the user agent of a layer's calls contains."""
     return f"bert-repretraining/{layer}"

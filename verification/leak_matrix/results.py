@@ -1,4 +1,4 @@
-"""What became of each scenario: kept while the matrix runs, shown as a table, judged at the end."""
+"""Results of the scenarios: stored while the matrix runs, shown as a table, and summarized."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ MATRIX, CONTROL = "matrix", "control"
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one scenario."""
+    """The result of one scenario."""
 
     id: str
     title: str
     kind: str
-    """matrix, or control: the DAG that is put through it."""
+    """matrix or control: the kind of DAG that was tested."""
     without: str
     expected: str
     cleaned_by: str
     deletions: list[str]
     """Who deleted, in order."""
     seconds: float | None
-    """From the end of the disturbance until nothing was left; None: something was."""
+    """From the end of the disturbance until nothing was left; None: something was left."""
     bound: float
     nodes_left: int
     state: str | None
-    """In which the run ended."""
+    """The state in which the run ended."""
     problems: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
-        """Return whether all is as the scenario says; a control passes whatever it leaves."""
+        """Return whether everything is as the scenario expects; a control may leave anything."""
         return not self.problems
 
 
 class Journal:
-    """Results in a file, one a line, so that an interrupted matrix goes on."""
+    """Results in a file, one per line, so that an interrupted matrix can resume."""
 
     def __init__(self, path: Path) -> None:
         self._lines = Lines(path)
@@ -80,7 +80,7 @@ def table(results: Iterable[Result]) -> str:
 
 
 def summary(results: Iterable[Result], **more: Any) -> dict[str, Any]:
-    """Return the numbers that say whether the matrix holds."""
+    """Return the numbers that show whether the matrix has passed."""
     results = list(results)
     own = [result for result in results if result.kind == MATRIX]
     controls = [result for result in results if result.kind == CONTROL]

@@ -1,6 +1,6 @@
-"""Runs scenarios: those that disturb only themselves side by side, accidents one after another.
+"""Runs scenarios: independent ones in parallel, accidents to the stack one after another.
 
-Those side by side get zones for themselves.
+Parallel scenarios get exclusive zones.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ ZONES = (
 
 @dataclass(frozen=True)
 class Case:
-    """A scenario and the DAG that is put through it."""
+    """A scenario and the kind of DAG to test with it."""
 
     scenario: Scenario
     is_control: bool = False
 
     @property
     def dag_id(self) -> str:
-        """Return the DAG."""
+        """Return the id of the DAG."""
         return self.scenario.control_dag_id if self.is_control else self.scenario.dag_id
 
     @property
@@ -58,8 +58,8 @@ class Case:
 class Runner:
     """Runs cases on a stack.
 
-    :param seed: decides the order and the moments that are left to chance.
-    :param jobs: cases at a time.
+    :param seed: seed of the order and of random moments.
+    :param jobs: number of parallel cases.
     :param say: receives a line about each result.
     """
 
@@ -98,7 +98,7 @@ class Runner:
         try:
             return self._side_by_side(cases, len(cases), stages)
         finally:
-            # What comes back must not go on with runs that are judged already.
+            # Restarted parts must not continue runs that are already judged.
             for stage in stages:
                 for run_id in stage.run_ids:
                     self._release(stage, run_id)
@@ -155,7 +155,7 @@ class Runner:
                 api.pause(stage.scenario.reaper_dag_id)
 
     def _broken(self, stage: Stage, error: Exception) -> Result:
-        """Return the result of a case that did not come to its disturbance."""
+        """Return the result of a case that failed before its disturbance was complete."""
         scenario = stage.scenario
         left = stage.cloud.left(stage.zones)
         lines = traceback.format_exception_only(error)
@@ -175,7 +175,7 @@ class Runner:
         )
 
     def _end_runs(self, stage: Stage) -> None:
-        """End what goes on of a case that is judged, and clear its zones."""
+        """End the unfinished runs of a judged case, and clear its zones."""
         deadline = time.monotonic() + END_SECONDS
         while time.monotonic() < deadline:
             try:
@@ -210,7 +210,7 @@ def _line(result: Result) -> str:
 
 
 class Lanes:
-    """Hands out zones, empty but for a bystander."""
+    """Hands out zones that are empty except for a bystander."""
 
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
@@ -219,7 +219,7 @@ class Lanes:
 
     @contextmanager
     def zones(self, count: int) -> Iterator[tuple[str, ...]]:
-        """Wait for that many zones and keep them while the block runs."""
+        """Wait for the given number of zones and reserve them while the block runs."""
         with self._changed:
             while len(self._free) < count:
                 self._changed.wait()

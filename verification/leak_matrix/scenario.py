@@ -1,6 +1,6 @@
-"""What a scenario is: data that DAG files read, and the function that disturbs its run.
+"""Defines a scenario: data that DAG files read, and the function that disturbs its run.
 
-And where such a run has its files.
+Also the locations of such a run's files.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pipeline_store.layout import StoreLayout
 from verification.leak_matrix.layers import REMOVABLE, Layer
 
 StageT = TypeVar("StageT")
-"""What the functions of a scenario work with; it knows scenarios, not they it."""
+"""The stage that a scenario's functions take; a variable, as its module depends on this one."""
 
 GROUP = "tpu"
-"""Task group that a fine-tuning run has once for each TPU, mapped."""
+"""Mapped task group of a fine-tuning run, with one instance per TPU."""
 
 
 class Subject(StrEnum):
-    """The DAG of the project whose way to rent TPUs a scenario is about."""
+    """The project's DAG whose way of renting TPUs a scenario tests."""
 
     REPRETRAINING = "bert_repretraining"
     FINETUNING = "bert_finetuning"
@@ -40,10 +40,10 @@ POLL_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class DagShape:
-    """How a scenario's DAG differs from the usual one. Durations are seconds."""
+    """The differences of a scenario's DAG from the usual one. Durations are seconds."""
 
     fail_fast: bool = False
-    """With a task beside that fails when told."""
+    """Whether the DAG has an additional task that fails on request, and is fail-fast."""
     dagrun_timeout: float | None = None
     run_execution_timeout: float | None = None
     defer_timeout: float | None = None
@@ -51,12 +51,12 @@ class DagShape:
     create_raises: bool = False
     """The create task fails once its TPU is READY."""
     retries: int = 5
-    """Of the tasks: Airflow itself fails one now and then, more often while its parts restart."""
+    """Retries of the tasks: Airflow itself fails one at times, more often while parts restart."""
     control_retries: int = 0
     daily: bool = False
-    """Can be backfilled."""
+    """Whether it can be backfilled."""
     own_file: bool = False
-    """In a file of its own, which can be removed."""
+    """Whether it is in its own file, which can be removed."""
     job: tuple[str, ...] = ()
     """Further arguments of the fake trainer."""
 
@@ -66,22 +66,22 @@ class Scenario(Generic[StageT]):
     """One way in which something goes wrong while a TPU is rented.
 
     :param id: unique, letters and dashes.
-    :param title: what happens, for the table.
-    :param expected: the layer that has to give the TPU back.
+    :param title: description for the table.
+    :param expected: the layer that must delete the TPU.
     :param disturb: starts the run and disturbs it; what follows must happen by itself.
-    :param ends: state in which the run must end, or several with "|"; of several runs, all with a
-        space; None when nobody is left to end them.
-    :param also_on: layers that work besides the expected one; all others are switched off.
-    :param bound: poll intervals from the end of the disturbance until nothing is left.
+    :param ends: state in which the run must end, alternatives separated by "|"; for several runs,
+        all states separated by spaces; None if nothing is left to end them.
+    :param also_on: layers that work besides the expected one; all others are turned off.
+    :param bound: maximum poll intervals from the end of the disturbance until nothing is left.
     :param config: settings of the run by ``section.name``.
-    :param shape: of the DAG.
-    :param zones: how many zones the run may ask in.
-    :param accident: name of what happens to the whole stack, once for all scenarios that share it.
-    :param control: also done to the control DAG.
-    :param check: says afterwards what is wrong besides what is left.
-    :param fast: one that tests play; some of these are part of ``make test``.
+    :param shape: differences of its DAG.
+    :param zones: number of zones in which the run may request a TPU.
+    :param accident: name of an accident to the whole stack, which scenarios share.
+    :param control: whether it is also run with the control DAG.
+    :param check: returns further problems afterwards, besides leftovers.
+    :param fast: whether tests run it; some of these are part of ``make test``.
     :param subject: the DAG whose tasks and task groups its DAG has.
-    :param tpus: how many of them; more than one only for a fine-tuning run.
+    :param tpus: number of TPUs; more than one only for a fine-tuning run.
     """
 
     id: str
@@ -102,7 +102,7 @@ class Scenario(Generic[StageT]):
     tpus: int = 1
 
     def layers(self, without: Layer | None = None) -> frozenset[Layer]:
-        """Return the layers that work, those that cannot be switched off aside."""
+        """Return the layers that work, without those that cannot be turned off."""
         return (self.also_on | {self.expected}) & ALL_LAYERS - {without}
 
     @property
@@ -112,26 +112,26 @@ class Scenario(Generic[StageT]):
 
     @property
     def dag_id(self) -> str:
-        """Return its DAG."""
+        """Return the id of its DAG."""
         return f"matrix_{self.id.replace('-', '_')}"
 
     @property
     def control_dag_id(self) -> str:
-        """Return the DAG of the control."""
+        """Return the id of the control DAG."""
         return f"control_{self.id.replace('-', '_')}"
 
     @property
     def reaper_dag_id(self) -> str:
-        """Return the reaper DAG of its owner."""
+        """Return the id of its owner's reaper DAG."""
         return f"reaper_{self.id.replace('-', '_')}"
 
 
 def run_uri(store_uri: str, dag_id: str, run_id: str, tpu: int = 0) -> str:
-    """Return the folder in the store that a run's TPU is rented for; of the first the run's own."""
+    """Return the store's folder for a run's TPU; for the first TPU the run's own folder."""
     key = run_key(dag_id, run_id)
     return StoreLayout(store_uri).run(rental_key(key, tpu)).root
 
 
 def run_folder(store_uri: str, dag_id: str, run_id: str, tpu: int = 0) -> Path:
-    """Return the folder by which a TPU's job and the matrix talk: ``started``, ``finish``."""
+    """Return the folder in which a TPU's job and the matrix signal: ``started``, ``finish``."""
     return Path(run_uri(store_uri, dag_id, run_id, tpu), "matrix")

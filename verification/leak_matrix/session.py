@@ -1,4 +1,4 @@
-"""The stack on which a matrix runs: real Airflow, PostgreSQL and emulator, with the DAGs of it."""
+"""Runs the stack for a matrix: real Airflow, PostgreSQL and emulator, with the matrix's DAGs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ AIRFLOW = {
 
 @dataclass(frozen=True)
 class Session:
-    """A running stack and the ways to work with it."""
+    """A running stack with its clients."""
 
     stack: Stack
     api: AirflowApi
@@ -61,9 +61,9 @@ def session(
     """Run a stack for the matrix while the block runs.
 
     :param state_dir: folder of the stack.
-    :param scenarios: those that it has DAGs for.
-    :param without: the layer that all scenarios do without.
-    :param fresh: whether what an earlier stack left in the folder goes first.
+    :param scenarios: the scenarios that it has DAGs for.
+    :param without: the layer that is turned off for all scenarios.
+    :param fresh: whether an earlier stack in the folder is removed first.
     :raises StackError: it does not start.
     """
     if fresh:

@@ -1,4 +1,4 @@
-"""What a scenario's function works with: one run in zones of its own, and all that can break it."""
+"""The stage that a scenario's function works with: one run in its own zones, and faults for it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ PASS_SECONDS = 60.0
 
 
 class StageError(RuntimeError):
-    """What a scenario waits for before it can disturb anything does not come."""
+    """A condition that a scenario awaits before its disturbance does not occur."""
 
 
 class Stage:
     """One run of a scenario.
 
-    :param layers: those that work, of those that can be switched off.
-    :param is_control: whether the run is the control DAG's.
+    :param layers: the working layers, of those that can be turned off.
+    :param is_control: whether the run is of the control DAG.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Stage:
             self.deny(Layer.VM)
 
     def close(self) -> None:
-        """Stop what the scenario has started besides its run."""
+        """Stop the reaper's command, if the scenario has started it."""
         if self._cron is not None:
             self._cron.stop()
 
@@ -87,29 +87,29 @@ class Stage:
 
     @property
     def zone(self) -> str:
-        """Return the first zone that is asked."""
+        """Return the first zone that the run tries."""
         return self.zones[0]
 
     @property
     def run_id(self) -> str:
-        """Return the first run."""
+        """Return the id of the first run."""
         return self.run_ids[0]
 
     @property
     def store_uri(self) -> str:
-        """Return the store."""
+        """Return the root of the store."""
         return str(self.stack.paths.store)
 
     def run_uri(self, run_id: str | None = None, tpu: int = 0) -> str:
-        """Return the folder in the store that a run's TPU is rented for."""
+        """Return the store's folder for a run's TPU."""
         return run_uri(self.store_uri, self.dag_id, run_id or self.run_id, tpu)
 
     def folder(self, run_id: str | None = None, tpu: int = 0) -> Path:
-        """Return the folder by which the job on a run's TPU is talked to."""
+        """Return the folder in which to signal the job on a run's TPU."""
         return run_folder(self.store_uri, self.dag_id, run_id or self.run_id, tpu)
 
     def task(self, name: str, run_id: str | None = None, tpu: int = 0) -> TaskInstance | None:
-        """Return a task of a run, None while there is none."""
+        """Return a task of a run, or None while there is none."""
         wanted = self._task_id(name), self._map_index(tpu)
         tasks = self.api.task_instances(self.dag_id, run_id or self.run_id)
         return next((task for task in tasks if (task.task_id, task.map_index) == wanted), None)
@@ -122,17 +122,17 @@ class Stage:
         return tpu if is_mapped else -1
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Return the rows of the nodes in the zones, but for bystanders."""
+        """Return the rows of the nodes in the zones, without bystanders."""
         return self.cloud.nodes(self.zones)
 
     def creations(self) -> list[str]:
-        """Return the names of the TPUs that the service has agreed to make for this scenario."""
+        """Return the names of the TPUs whose creation the service accepted for this scenario."""
         calls = self.cloud.calls(self.zones, CREATIONS, self._first_call)
-        # A repeated request is the same TPU.
+        # A repeated request is for the same TPU.
         return sorted({call["name"] for call in calls if call["code"] == "OK"})
 
     def history(self) -> list[str]:
-        """Return what happened to the attempts of the first run's TPU, by generation."""
+        """Return the timeline of the attempts for the first run's TPU, by generation."""
         newest = open_reservation(self.run_uri())
         return [
             f"g{reservation.record.generation} {line}"
@@ -141,7 +141,7 @@ class Stage:
         ]
 
     def lost_tries(self) -> list[str]:
-        """Return the tries that Airflow failed although they ran, in its own words.
+        """Return Airflow's messages about tries that it failed although they ran.
 
         Its scheduler may read that the process which deferred has ended only when the task runs
         again, and then fails the new process: https://github.com/apache/airflow/issues/72716.
@@ -158,13 +158,14 @@ class Stage:
         return any(not call["code"] for call in calls)
 
     def is_asking(self) -> bool:
-        """Return whether a create call is in flight: what it makes may still appear."""
+        """Return whether a create call is in flight, whose TPU may still appear."""
         return self.is_in_flight(*CREATIONS)
 
     def deletions(self) -> tuple[Layer | None, list[str]]:
-        """Return which layer deleted last, and who deleted in what order.
+        """Return the layer that deleted last, and all callers of deletions in order.
 
-        A request that the queue ended had no TPU any more; who frees its name does not count.
+        A request that the queue ended has no TPU any more; the caller that frees its name does not
+        count.
         """
         layer, callers = self.cloud.cleaned_by(self.zones, self._first_call)
         return (Layer.QUEUE if self._queue_gave_up else layer), callers
@@ -197,7 +198,7 @@ class Stage:
         seconds: float = WAIT_SECONDS,
         pause: float = LOOK_SECONDS,
     ) -> T:
-        """Return the first true value.
+        """Poll until a value is true, and return it.
 
         :raises StageError: there is none in time.
         """
@@ -218,7 +219,7 @@ class Stage:
     def until_task(
         self, task_id: str, *states: str, run_id: str | None = None, tpu: int = 0
     ) -> TaskInstance:
-        """Wait until a task is in one of the states; the control blocks where ours defers."""
+        """Wait until a task is in one of the states; the control's tasks run where ours defer."""
         wanted = {"running" if s == "deferred" and self.is_control else s for s in states}
 
         def look() -> TaskInstance | None:
@@ -241,7 +242,7 @@ class Stage:
         self.until_call(*CREATIONS)
 
     def until_queued(self, *states: str) -> None:
-        """Wait until there is a queued resource in one of the states (none: any)."""
+        """Wait until there is a queued resource in one of the states; by default any."""
 
         def look() -> bool:
             rows = self.cloud.queued_resources(self.zones)
@@ -250,7 +251,7 @@ class Stage:
         self.until(look, f"a queued resource {' or '.join(states)}")
 
     def until_queue_gave_up(self) -> None:
-        """Wait until the queueing policy has ended the request, before anybody else did."""
+        """Wait until the request has failed, and record whether the queueing policy ended it."""
         self.until_queued("FAILED")
         self._queue_gave_up = not self.deletions()[1]
 
@@ -261,20 +262,21 @@ class Stage:
         )
 
     def until_any_node(self) -> dict[str, Any]:
-        """Return the row of a node as soon as there is one, which is usually CREATING."""
+        """Wait for a node in any state, usually CREATING, and return its row."""
         return self.until(lambda: next(iter(self.nodes()), {}), "a node", pause=0.02)
 
     def until_works(self, run_id: str | None = None, tpu: int = 0) -> None:
-        """Wait until the job runs, and the task waits for it."""
+        """Wait until the job runs and the task's trigger waits for it."""
         run_id = run_id or self.run_id
         self.until((self.folder(run_id, tpu) / "started").exists, "the job's start")
         self.until_watched("run", run_id=run_id, tpu=tpu)
 
     def until_watched(self, task_id: str, run_id: str | None = None, tpu: int = 0) -> None:
-        """Wait until a task is deferred and its trigger looks at the TPU.
+        """Wait until a task is deferred and its trigger polls the TPU.
 
-        A task can be deferred a second before the triggerer starts its trigger. One that a person
-        marks in that second is never told, and only the teardown gives the TPU back.
+        A task can be deferred a second before the triggerer starts its trigger. If a person marks
+        the task in that second, the trigger is not notified, and only the teardown releases the
+        TPU.
         """
         self.until_task(task_id, "deferred", run_id=run_id, tpu=tpu)
         if self.is_control:
@@ -295,18 +297,18 @@ class Stage:
     # What to do
 
     def finish(self, run_id: str | None = None, tpu: int = 0) -> None:
-        """Tell the job to end."""
+        """Signal the job to finish."""
         folder = self.folder(run_id, tpu)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "finish").touch()
 
     def work_again(self, run_id: str | None = None, tpu: int = 0) -> None:
-        """Take the word back, and forget that a job was seen: another one may follow."""
+        """Reset the job's signals ``finish`` and ``started``, so that another job may follow."""
         for name in ("finish", "started"):
             (self.folder(run_id, tpu) / name).unlink(missing_ok=True)
 
     def fail_beside(self) -> None:
-        """Let the task beside the others fail."""
+        """Let the additional task fail."""
         folder = self.folder()
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "fail").touch()
@@ -332,18 +334,18 @@ class Stage:
     def kill_task(self, task_id: str, *, supervisor: bool = False) -> None:
         """Send SIGKILL to the process of a running task, or only to its supervisor."""
         instance = self.until_task(task_id, "running").instance_id
-        # The title of the supervisor may name the task as well.
+        # The supervisor's title may also name the task.
         title = f"airflow worker -- {instance}"
         process = self.until(lambda: _process_titled(title), f"the process of {task_id}")
         assert process is not None  # noqa: S101 - `until` returns true values only
         psutil.Process(process.ppid() if supervisor else process.pid).kill()
 
     def pids(self) -> list[int]:
-        """Return the processes of the zones' VMs."""
+        """Return the process ids of the zones' VMs."""
         return [pid for _, pid in self.cloud.vm_processes(self.zones)]
 
     def vm_processes(self, word: str) -> list[psutil.Process]:
-        """Return the processes of the zones' VMs with a word on their command line."""
+        """Return the processes of the zones' VMs with a given argument in their command line."""
         return [
             process
             for process in map(_existing, self.pids())
@@ -357,29 +359,29 @@ class Stage:
                 self.admin.deny(method, zone, caller=user_agent(layer))
 
     def allow(self, layer: Layer) -> None:
-        """Take that back."""
+        """Revoke :meth:`deny` for a layer."""
         for zone in self.zones:
             for method in DELETIONS:
                 self.admin.allow(method, zone)
-        # That lifted the denials of all layers.
+        # That revoked the denials of all layers.
         if layer is not Layer.VM and Layer.VM not in self.layers:
             self.deny(Layer.VM)
 
     def start_cron(self) -> None:
-        """Run the reaper's command again and again, as cron would, if that layer is on."""
+        """Run the reaper's command periodically, as cron would, if that layer is on."""
         if Layer.CRON in self.layers:
             self._cron = Cron(self.stack, self.scenario.owner)
 
     def accident(self) -> None:
-        """Wait until all that share the scenario's accident are here, and let it happen."""
+        """Wait until all scenarios with the same accident are ready and it has happened."""
         self._accidents.arrive(str(self.scenario.accident), self.dag_id)
 
     def pause_somewhere(self, longest: float = 2.0) -> None:
-        """Sleep a random time, decided by the seed."""
+        """Sleep for a random time drawn by the seed."""
         time.sleep(self.random.uniform(0, longest))
 
     def describe(self) -> str:
-        """Return what the run and its zones look like."""
+        """Return a description of the runs and their zones."""
         parts = []
         for run_id in self.run_ids:
             try:
@@ -414,9 +416,9 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 class Cron:
-    """Runs passes for one owner, in a thread, until stopped.
+    """Runs reaper passes for one owner, in a thread, until stopped.
 
-    :param stack: whose emulator and store are looked at.
+    :param stack: the stack with the emulator and the store.
     :param owner: value of the owner label.
     """
 
@@ -432,13 +434,13 @@ class Cron:
         self._thread.start()
 
     def stop(self) -> None:
-        """Run no further pass; wait for the one that is going on."""
+        """Start no further pass, and wait for the current one."""
         self._stopped.set()
         self._thread.join(PASS_SECONDS)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            # What it says is not looked at: whether the TPU is gone is.
+            # Its output is ignored: only whether the TPU is gone counts.
             subprocess.run(
                 self._command,
                 cwd=REPOSITORY,

@@ -1,1 +1,1 @@
-"""Mutants: small mistakes put into the code one at a time, and which tests notice them."""
+"""Mutation testing: small mistakes put into the code one at a time, and the tests that notice."""

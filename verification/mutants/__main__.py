@@ -6,10 +6,10 @@ Copy-paste::
     python -m verification.mutants draw --seed 1 --count 64
     python -m verification.mutants run
 
-``trace`` runs the tests of each group of rooms and keeps in the work folder which lines they reach;
-run it again after a change. ``draw`` replaces the list. ``run`` tries the list and goes on where it
-was interrupted: each line of ``results.jsonl`` is a mutant with what came of it in ``make test``,
-and in what ``make test-all`` adds if it survived that. The last line that is printed is a JSON
+``trace`` runs the tests of each group of packages and stores in the work folder which lines they
+reach; run it again after a change. ``draw`` replaces the list. ``run`` tries the list and resumes
+after an interruption: each line of ``results.jsonl`` is a mutant with its outcome in ``make test``
+and, if it survived, in the tests that ``make test-all`` adds. The last line printed is a JSON
 object with the counts.
 """
 
@@ -34,7 +34,7 @@ _MUTANTS = TypeAdapter(list[Mutant])
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; return 0, or 1 if tests fail or a mutant has no place any more."""
+    """Run the command line; return 0, or 1 if tests fail or a mutant's location is gone."""
     options = _parser().parse_args(arguments)
     match options.command:
         case "trace":

@@ -1,7 +1,7 @@
-"""A plugin of pytest: which lines each test reaches in this process, and how long it takes.
+"""A pytest plugin that records which lines each test reaches in this process, and its duration.
 
-Used as ``pytest -p verification.mutants.coverage_plugin``, within ``coverage run``. Beside the data
-file of coverage.py, where a context is a test or a fixture, it writes what is known of the tests.
+Used as ``pytest -p verification.mutants.coverage_plugin``, within ``coverage run``. Next to the
+data file of coverage.py, where a context is a test or a fixture, it writes a file on the tests.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ TESTS_SUFFIX = ".tests.json"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record, if coverage.py measures."""
+    """Register the recorder if coverage.py is measuring."""
     coverage = Coverage.current()
     if coverage is not None:
         config.pluginmanager.register(_Recorder(coverage))
 
 
 class _Recorder:
-    """Tells coverage.py who runs, and keeps the tests and fixtures that it has seen."""
+    """Sets coverage.py's context to the running test or fixture, and records all of them."""
 
     def __init__(self, coverage: Coverage) -> None:
         self._coverage = coverage
@@ -38,7 +38,7 @@ class _Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        """Count what a test reaches for itself."""
+        """Attribute the lines that a test reaches to the test."""
         self._enter(item.nodeid)
         self._tests[item.nodeid] = {
             "seconds": 0.0,
@@ -50,7 +50,7 @@ class _Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-        """Count what a shared fixture reaches for itself: whoever uses it depends on that."""
+        """Attribute lines of a shared fixture to the fixture: all its users depend on them."""
         if fixturedef.scope == "function":
             return (yield)
         user, begin = self._context, time.perf_counter()
@@ -66,7 +66,7 @@ class _Recorder:
             self._enter(user)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep how long a test took and whether it passed."""
+        """Record how long a test took and whether it passed."""
         test = self._tests[report.nodeid]
         test["seconds"] += report.duration
         test["passed"] |= report.passed and report.when == "call"
@@ -74,7 +74,7 @@ class _Recorder:
             self._failed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        """Write down the tests that have passed: nothing can be learned from the others."""
+        """Write the tests, marking those that passed: nothing can be learned from the others."""
         for name, test in self._tests.items():
             test["passed"] &= name not in self._failed
             test["fixtures"] = self._shared_by(name, test["fixtures"])

@@ -1,4 +1,4 @@
-"""Which mutants are tried: drawn by seed from lines that tests reach, as many of each group."""
+"""Draws mutants by seed from lines that tests reach, the same number from each group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from verification.mutants.tracing import GROUPS, Reach
 
 
 class Mutant(BaseModel):
-    """A mutation of a module, named so that it is found again in another tree."""
+    """A mutation of a module, with a name by which it is found again in another tree."""
 
     group: str
     module: str
@@ -24,7 +24,7 @@ class Mutant(BaseModel):
 
     @property
     def name(self) -> str:
-        """What it is called in results."""
+        """The mutant's name in results."""
         return f"{self.module}:{self.function}: {self.before} -> {self.after} #{self.ordinal}"
 
     @property
@@ -33,9 +33,9 @@ class Mutant(BaseModel):
         return Path(f"{self.module.replace('.', '/')}.py")
 
     def find(self, tree: Path) -> Mutation:
-        """Return its mutation as it is in a tree.
+        """Return its mutation in a tree.
 
-        :raises LookupError: the function is not there any more, or is another one.
+        :raises LookupError: the function is gone or has changed.
         """
         path = tree / self.path
         wanted = (self.function, self.before, self.after, self.ordinal)
@@ -49,11 +49,11 @@ class Mutant(BaseModel):
 
 
 def draw(reach: Reach, tree: Path, *, count: int, seed: int) -> list[Mutant]:
-    """Return mutants of lines that were reached, as many of each group.
+    """Return mutants of lines that were reached, the same number from each group.
 
-    What is drawn of a group depends on nothing in another.
+    The draw from a group is independent of the other groups.
 
-    :param count: of all groups together.
+    :param count: total number of all groups.
     """
     drawn: list[Mutant] = []
     for group, rooms in GROUPS.items():

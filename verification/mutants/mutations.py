@@ -1,4 +1,4 @@
-"""What can be changed in a function so that its tests should notice, one small thing at a time."""
+"""Small single changes of a function that its tests should notice."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ARITHMETIC: dict[type[ast.operator], str] = {
 class Mutation:
     """One change of a module's source.
 
-    ``start`` and ``end`` are character offsets. ``ordinal`` counts equal changes of the function,
+    ``start`` and ``end`` are character offsets. ``ordinal`` numbers equal changes in the function,
     from 0, so that a mutation is found again after its function has moved.
     """
 
@@ -58,7 +58,7 @@ def mutations(source: str) -> list[Mutation]:
     begins = list(accumulate(map(len, lines), initial=0))
 
     def place(number: int, column: int) -> int:
-        # The parser counts bytes.
+        # The parser's columns are in bytes.
         return begins[number - 1] + len(lines[number - 1].encode()[:column].decode())
 
     found: list[Mutation] = []
@@ -89,7 +89,7 @@ def _functions(
 
 
 def _changed(node: ast.AST, source: str) -> Iterator[str]:
-    """Yield what could stand in place of a node."""
+    """Yield the possible replacements of a node."""
     match node:
         case ast.Constant(value=bool(value)):
             yield str(not value)
@@ -121,7 +121,7 @@ def _operated(node: ast.expr, source: str) -> Iterator[str]:
 
 
 def _text(node: ast.AST, source: str) -> str:
-    """Return a node's source, in parentheses where it would fall apart without them."""
+    """Return a node's source, in parentheses where precedence requires them."""
     text = ast.get_source_segment(source, node) or ""
     holds = isinstance(node, ast.Name | ast.Constant | ast.Call | ast.Attribute | ast.Subscript)
     return text if holds else f"({text})"

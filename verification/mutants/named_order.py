@@ -1,4 +1,4 @@
-"""A plugin of pytest: tests run in the order in which the command line names them."""
+"""A pytest plugin that runs tests in the order in which the command line names them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, Any, Any]:
-    """Sort after all others have."""
+    """Sort the tests after all other plugins have."""
     result = yield
     places = {name: place for place, name in enumerate(config.args)}
     items.sort(key=lambda item: places[item.nodeid])

@@ -1,4 +1,4 @@
-"""Tries a mutant: a copy of the code with it, and the tests that reach it, until one fails."""
+"""Tries a mutant: changes a copy of the code, and runs tests that reach it until one fails."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from verification.mutants.drawing import Mutant
 from verification.mutants.tracing import Reach
 
 TIERS = {"make test": False, "make test-all": True}
-"""Whether the tests that each tier adds are marked ``thorough``."""
+"""By tier, whether the tests that it adds are marked ``thorough``."""
 
 BUDGET = 90.0
-"""Seconds of tests, as measured when they were traced, that are spent on a mutant in a tier."""
+"""Maximum seconds of tests, as measured when traced, for a mutant in a tier."""
 
 _ONE_TEST = 180
 _SLOWER = 1800.0
@@ -30,7 +30,7 @@ _FAILED, _NOT_COLLECTED = 1, 2
 
 
 class Outcome(StrEnum):
-    """What came of a mutant in the tests of a tier."""
+    """The outcome of a mutant in the tests of a tier."""
 
     KILLED = "killed"
     SURVIVED = "survived"
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 
 
 class Tried(BaseModel):
-    """A mutant's outcome in a tier, how many tests there were, and what killed it."""
+    """A mutant's outcome in a tier, the number of tests, and the test that killed it."""
 
     outcome: Outcome
     reaching: int
@@ -48,7 +48,7 @@ class Tried(BaseModel):
 
 
 def copy_tree(tree: Path, folder: Path) -> Path:
-    """Copy what git knows of a tree, and return the copy."""
+    """Copy the files of a tree that git tracks, and return the copy."""
     shutil.rmtree(folder, ignore_errors=True)
     listed = subprocess.run(
         ["git", "ls-files", "-z"],  # noqa: S607 - the user's git
@@ -67,10 +67,10 @@ def copy_tree(tree: Path, folder: Path) -> Path:
 def try_mutant(mutant: Mutant, tree: Path, copy: Path, reach: Reach) -> dict[str, Tried]:
     """Run the tests that reach a mutant, tier by tier, until one fails.
 
-    Those that fit into :data:`BUDGET` are run, the fastest first. The copy is as before afterwards.
+    The fastest tests that fit into :data:`BUDGET` are run. The copy is restored afterwards.
 
-    :param tree: what was traced.
-    :raises LookupError: the tree has no such place.
+    :param tree: the traced tree.
+    :raises LookupError: the mutant's location is not in the tree.
     """
     reaching = reach.tests(tree / mutant.path, mutant.find(tree).line)
     found: dict[str, Tried] = {}
@@ -84,7 +84,7 @@ def try_mutant(mutant: Mutant, tree: Path, copy: Path, reach: Reach) -> dict[str
 
 
 def _tried(mutant: Mutant, copy: Path, tests: list[str]) -> Tried:
-    """Run tests with a mutant, leaving out those that fail without it after the same others."""
+    """Run tests with a mutant, excluding tests that also fail without it after the same others."""
     while True:
         with _applied(mutant, copy):
             tried = run_tests(copy, tests)
@@ -114,7 +114,7 @@ def _applied(mutant: Mutant, copy: Path) -> Iterator[None]:
 
 
 def run_tests(copy: Path, names: Iterable[str]) -> Tried:
-    """Run tests in their order until the first that fails; one that hangs does, too.
+    """Run tests in order until the first failure; a hang counts as a failure.
 
     :raises RuntimeError: pytest did not find the tests.
     """

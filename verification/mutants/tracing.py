@@ -1,4 +1,4 @@
-"""Which tests reach a line, by a run of the tests of a group of rooms, and what each costs."""
+"""Traces which tests reach a line, and what each costs, by running the tests of a group."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "trainer": ("training", "trained_models"),
     "gate": ("model_registry",),
 }
-"""Rooms by what goes wrong when they do: money, records, weights, the model in use."""
+"""Top-level packages, grouped by what they put at risk: money, records, weights, model in use."""
 
 UNASKED = "not browser and not slow and not tpu_compiler and not parity and not observe"
-"""The tests that run without being asked for by name, as pytest selects them."""
+"""Expression that selects pytest's default tests, without those that need special setups."""
 
 
 class Test(BaseModel):
-    """A test; its ``seconds`` are without those of ``fixtures``, which it may share with others."""
+    """A test; its ``seconds`` exclude those of ``fixtures``, which it may share with others."""
 
     seconds: float
     thorough: bool
@@ -36,7 +36,7 @@ class Test(BaseModel):
 
 
 class Tests(BaseModel):
-    """What a run has seen: tests by name, and the seconds of shared fixtures."""
+    """The record of a run: tests by name, and the seconds of shared fixtures."""
 
     tests: dict[str, Test]
     fixtures: dict[str, float]
@@ -45,9 +45,9 @@ class Tests(BaseModel):
 def trace(tree: Path, group: str, data: Path, more: Iterable[str] = ()) -> int:
     """Run the tests of a group in one process, write a data file, return pytest's exit code.
 
-    Lines that a test reaches in a process that it starts are not seen.
+    Lines that a test reaches in child processes are not recorded.
 
-    :param more: arguments of pytest.
+    :param more: further arguments of pytest.
     """
     rooms = GROUPS[group]
     pytest = ["-m", "pytest", "-p", "verification.mutants.coverage_plugin", "-n", "0", "-q"]
@@ -64,17 +64,17 @@ def trace(tree: Path, group: str, data: Path, more: Iterable[str] = ()) -> int:
 
 
 class Reach:
-    """What the runs that :func:`trace` has made say of a tree."""
+    """The lines that tests reach in a tree, from the runs of :func:`trace`."""
 
     def __init__(self, files: Iterable[Path]) -> None:
         self._runs = [_Run(file) for file in files]
 
     def tests(self, path: Path, line: int) -> set[str]:
-        """Return the tests that reach a line of a file, themselves or by a fixture."""
+        """Return the tests that reach a line of a file, directly or through a fixture."""
         return set().union(*(run.tests(path.resolve(), line) for run in self._runs))
 
     def fastest(self, names: Iterable[str], *, thorough: bool, budget: float) -> list[str]:
-        """Return the fastest of a tier that fit into a budget, at least one, file by file.
+        """Return the fastest tests of a tier that fit into a budget, at least one, file by file.
 
         :param budget: seconds, as measured by the runs.
         """
@@ -95,7 +95,7 @@ class Reach:
             spent[_file(name)] += cost(name)
             ready |= set(known[name].fixtures)
             chosen.append(name)
-        # A file's tests stay together and in their order: they share fixtures and what these hold.
+        # A file's tests stay together and in order: they share fixtures and their state.
         places = {name: place for place, name in enumerate(known)}
         return sorted(chosen, key=lambda name: (spent[_file(name)], _file(name), places[name]))
 

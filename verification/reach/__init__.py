@@ -1,1 +1,1 @@
-"""Shows what a data job can still reach of the installation that it runs in: a list of doors."""
+"""Shows which parts of its installation a data job can reach, as a list of doors."""

@@ -1,4 +1,4 @@
-"""Tries each door. What is found behind it is neither kept nor told, only that it opened."""
+"""Tries each door. What is behind it is neither kept nor reported, only whether it opened."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECONDS = 3.0
 
 
 class Found(StrEnum):
-    """How a door was found."""
+    """The state in which a door was found."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -29,7 +29,7 @@ class Found(StrEnum):
 
 
 def _read(paths: Iterable[Path]) -> Found:
-    """Return whether one of some files can be read."""
+    """Return whether any of the files can be read."""
     found = Found.ABSENT
     for path in paths:
         try:
@@ -55,17 +55,17 @@ def keys(site: Site) -> Found:
 
 
 def secrets(site: Site) -> Found:
-    """Read what compose mounts."""
+    """Read the secrets that compose mounts."""
     return _read(_files(SECRETS))
 
 
 def logins(site: Site) -> Found:
-    """Read the passwords that are in a file."""
+    """Read the file with the passwords."""
     return _read([Path(site.passwords)])
 
 
 def logs(site: Site) -> Found:
-    """Read the log of any task, this one among them."""
+    """Read the log of any task, including this one."""
     return _read(_files(Path(site.airflow_home, "logs")))
 
 
@@ -75,12 +75,12 @@ def database_files(site: Site) -> Found:
 
 
 def command_lines(site: Site) -> Found:
-    """Read how the first process was started."""
+    """Read the command line of the first process."""
     return _read([Path("/proc/1/cmdline")])
 
 
 def _others() -> list[int]:
-    """Return the processes that were not started for this job."""
+    """Return the ids of processes that were not started for this job."""
     found = []
     for name in os.listdir("/proc"):
         try:
@@ -92,7 +92,7 @@ def _others() -> list[int]:
 
 
 def environments(site: Site) -> Found:
-    """Look for a process whose environment has Airflow's settings."""
+    """Search for a process whose environment has Airflow's settings."""
     found = Found.ABSENT
     for pid in _others():
         try:
@@ -106,7 +106,7 @@ def environments(site: Site) -> Found:
 
 
 def memories(site: Site) -> Found:
-    """Look for a process with a page of memory that can be read."""
+    """Search for a process with readable memory."""
     found = Found.ABSENT
     for pid in _others():
         found = Found.CLOSED
@@ -124,12 +124,12 @@ def memories(site: Site) -> Found:
 
 
 def own_variables(site: Site) -> Found:
-    """Look through the job's own environment."""
+    """Search the job's own environment for private variables."""
     return Found.OPEN if any(map(is_private, os.environ)) else Found.CLOSED
 
 
 def attributes(site: Site) -> Found:
-    """Set the rights of Airflow's configuration to what they are."""
+    """Set the permissions of Airflow's configuration file to their current value."""
     path = Path(site.airflow_home, "airflow.cfg")
     try:
         path.chmod(stat.S_IMODE(path.stat().st_mode))
@@ -152,7 +152,7 @@ def names(site: Site) -> Found:
 
 
 def signals(site: Site) -> Found:
-    """Ask whether a signal to another process would be sent; none is."""
+    """Check whether a signal to another process would be permitted; none is sent."""
     found = Found.ABSENT
     for pid in _others():
         try:
@@ -167,7 +167,7 @@ def signals(site: Site) -> Found:
 
 
 def code(site: Site) -> Found:
-    """Put a link where Airflow looks for DAGs; it is taken away at once."""
+    """Put a link into Airflow's DAG folder; it is removed at once."""
     dags = Path(__file__).parents[2] / "dags"
     link = dags / f".{uuid.uuid4().hex}"
     try:
@@ -179,7 +179,7 @@ def code(site: Site) -> Found:
 
 
 def database(site: Site) -> Found:
-    """Begin a session without a password."""
+    """Open a database session without a password."""
     import psycopg2  # type: ignore[import-untyped]
 
     try:
@@ -190,7 +190,7 @@ def database(site: Site) -> Found:
 
 
 def rest(site: Site) -> Found:
-    """Ask without a login: for runs as a person does, for a connection as a task does."""
+    """Request, without a login, DAGs as a person does and a connection as a task does."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     for path in ("/api/v2/dags", "/execution/connections/google_cloud_default"):
         try:
@@ -218,12 +218,12 @@ def sockets(site: Site) -> Found:
 
 
 def account(site: Site) -> Found:
-    """Look for variables that lead to a login to the cloud. Nobody is asked for one."""
+    """Search for environment variables that point to a cloud login; none is requested."""
     return Found.OPEN if _ACCOUNT & os.environ.keys() else Found.ABSENT
 
 
 def store(site: Site) -> Found:
-    """Write into the folder of all runs; the file is taken away at once."""
+    """Write into the folder of all runs; the file is removed at once."""
     from pipeline_store import uris
 
     place = uris.join(site.store, "runs", f"{uuid.uuid4().hex}.probe")

@@ -1,7 +1,7 @@
-"""The doors that a data job may try, and how each is to be found: the one list of them.
+"""The list of doors that a data job may try, and the expected state of each.
 
-The table in ``docs/reference/requests.md`` is made of it, and the tests compare it with what a real
-job finds on a laptop's stack and on a team server.
+The table in ``docs/reference/requests.md`` is made from it, and the tests compare it with the
+findings of a real job on a laptop's stack and on a team server.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Door:
 
     :ivar leads_to: what is behind it.
     :ivar attempt: tries it.
-    :ivar laptop: what has to be found on the local stack.
-    :ivar server: the same on a team server; None: it is not asked there.
-    :ivar why: why it is as it is, in half a sentence.
+    :ivar laptop: expected state on the local stack.
+    :ivar server: expected state on a team server; None: not tried there.
+    :ivar why: the reason, in half a sentence.
     :ivar by_landlock: whether it is open where the kernel has no Landlock.
     """
 
@@ -193,7 +193,7 @@ WHY_VALIDATE = (
     "it opens the text, the vocabulary, models' descriptions and tasks that a request names in the "
     "task's own process, which gives up nothing"
 )
-"""What no job can try, as it is none."""
+"""A row of the table that no job can try, because it is about a task and not a job."""
 
 
 def table() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Where the things are that a job may try: what anybody can guess who knows the project."""
+"""Locations of the things that a job may try, which anyone who knows the project can guess."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Site:
         database = "@postgres:5432/airflow" if is_server else f"@/postgres?host={folder}/postgres"
         return cls(
             airflow_home=home,
-            # On a server that of the administrator; all others are hashes in the database.
+            # On a server the administrator's password; all others are hashes in the database.
             passwords=environment.get(
                 "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE", "/run/secrets/logins"
             ),
@@ -50,10 +50,10 @@ class Site:
         )
 
     def to_json(self) -> str:
-        """Return it as an argument of a command."""
+        """Return the site as a command's argument."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Site:
-        """Return it from an argument of a command."""
+        """Return the site in a command's argument."""
         return cls(**json.loads(text))

@@ -1,1 +1,1 @@
-"""Shows on a real Airflow that every partition is learned from once, however its run came about."""
+"""Shows on a real Airflow that every partition is trained on once, however its run was started."""

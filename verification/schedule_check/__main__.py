@@ -1,11 +1,11 @@
 """Lets partitions arrive in every way, at once and with accidents, and proves each is learned once.
 
-Copy-paste: ``python -m verification.schedule_check``. A day lasts a minute in it; the whole takes
-up to an
-hour. Seven days come by schedule and by asset event, five by a backfill in which the scheduler is
-killed; a backfill is cancelled, a day is run again, and three kinds of runs meet.
+Copy-paste: ``python -m verification.schedule_check``. A day lasts a minute in it; the whole check
+takes up to an hour. Seven days arrive by schedule and by asset event, five by a backfill in which
+the scheduler is killed; a backfill is canceled, a day is run again, and three kinds of runs
+overlap.
 
-Exit code: 0 the registry is consistent, every partition was learned from once and no TPU is left.
+Exit code: 0 if the registry is consistent, every partition was learned once and no TPU is left.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"[{time.monotonic() - began:5.0f} s] {line}", flush=True)
 
     state_dir = options.state_dir.resolve()
-    # What an earlier check left would be counted with this one's.
+    # Results of an earlier check would be counted as well.
     Stack(state_dir / "stack", say=lambda line: None).down()
     shutil.rmtree(state_dir, ignore_errors=True)
     try:

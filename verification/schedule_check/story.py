@@ -1,4 +1,4 @@
-"""What happens in the check, chapter by chapter, and what the registry must say afterwards."""
+"""Runs the check's story chapter by chapter, and records the expected state of the registry."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ ASSET = "corpus_partition"
 
 @dataclass
 class Expected:
-    """What the registry must say in the end."""
+    """The expected state of the registry at the end."""
 
     learned: set[str] = field(default_factory=set)
     left_out: set[str] = field(default_factory=set)
-    """Partitions whose runs were cancelled before they began."""
+    """Partitions whose runs were canceled before they began."""
     versions_of: dict[str, int] = field(default_factory=dict)
-    """Partitions that were learned from more than once, because their content changed."""
+    """Number of versions of partitions that were learned more than once, as their text changed."""
 
 
 class Story:
-    """Tells the chapters, one after the other.
+    """Runs the chapters, one after the other.
 
     :param world: a stack that has just been started.
     """
@@ -47,7 +47,7 @@ class Story:
         self.expected = Expected()
 
     def tell(self) -> Expected:
-        """Tell all of it."""
+        """Run all chapters; return the expected state of the registry."""
         for chapter in (
             self._by_schedule,
             self._by_asset_event,
@@ -69,7 +69,7 @@ class Story:
         self._world.api.unpause(DAG_ID)
         days = []
         for _ in range(4):
-            # The run of the next minute is for the one that is passing now.
+            # The run in the next minute is for the current one.
             day = now()
             days.append(self._arrive(day))
             self._world.until(partial(_is_over, day), "the next day")
@@ -151,7 +151,7 @@ class Story:
         return first, days[-1], [self._arrive(day) for day in days]
 
     def _backfill(self, request: BackfillRequest) -> Backfill:
-        """Start a backfill as soon as Airflow has closed the one before."""
+        """Start a backfill as soon as Airflow has completed the previous one."""
         self._world.until(
             lambda: all(backfill.completed for backfill in self._world.api.backfills(DAG_ID)),
             "the end of the backfill before",

@@ -1,4 +1,4 @@
-"""What the registry and the emulator say after the story."""
+"""Judges the registry and the emulator after the story."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Return whether all is as it must be."""
+        """Return whether there are no problems."""
         return not self.problems
 
     def as_json(self) -> dict[str, object]:
@@ -34,9 +34,9 @@ class Verdict:
 
 
 def judge(world: World, expected: Expected, *, trainings_at_once: int, minutes: float) -> Verdict:
-    """Compare what is there with what the story was about.
+    """Compare the actual state with the expected one.
 
-    :param trainings_at_once: most trainings that were ever seen at the same moment.
+    :param trainings_at_once: maximum number of trainings that were seen at the same time.
     """
     report = consistency.check(world.lineage)
     table = world.admin.table()

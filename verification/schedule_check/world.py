@@ -1,4 +1,4 @@
-"""The stack of a check: real Airflow, PostgreSQL, Beam, emulator, trainer, and a fast calendar."""
+"""Runs the check's stack: real Airflow, PostgreSQL, Beam, emulator, trainer; fast calendar."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ PARTITION_FORMAT = "%Y-%m-%dt%H-%M"
 WAIT_SECONDS = 1200.0
 SETTINGS = tiny.SETTINGS | {
     "model.lineage_id": LINEAGE,
-    # Each partition has a dialect of its own, so that every candidate is better on it; that it
-    # forgets the others is not what is checked here.
+    # Each partition has its own dialect, so that every candidate is better on it; forgetting of the
+    # others is not checked here.
     "promotion.max_forgetting": 100.0,
     "promotion.min_improvement": 0.0,
     "promotion.export_formats": [],
@@ -41,7 +41,7 @@ SETTINGS = tiny.SETTINGS | {
 
 
 class CheckError(RuntimeError):
-    """The story cannot go on; the message says what was waited for."""
+    """The story cannot continue; the message says what was awaited."""
 
 
 def partition_of(day: datetime) -> str:
@@ -61,7 +61,7 @@ class Run:
 class Watcher:
     """Counts, while the block runs, how many different trainings of a stack run at once.
 
-    :param state: only processes that have this folder on their command line count.
+    :param state: only trainings whose run folder is below this folder count.
     """
 
     state: str
@@ -96,7 +96,7 @@ class Watcher:
 
 @dataclass(frozen=True)
 class World:
-    """A running stack and the words in which the story is told."""
+    """A running stack and the operations of the story."""
 
     stack: Stack
     api: AirflowApi
@@ -106,11 +106,11 @@ class World:
 
     @property
     def lineage(self) -> LineageLayout:
-        """Return the one lineage of the check."""
+        """Return the check's only lineage."""
         return self.store.lineage(LINEAGE)
 
     def write(self, partition: str, *, seed: int, documents: int = 400) -> None:
-        """Let a partition arrive; each has a dialect of its own."""
+        """Write a partition, which has its own dialect by seed."""
         tiny.write_partition(
             self.store, partition, seed=seed, documents=documents, dialect=seed % 1000
         )
@@ -125,12 +125,12 @@ class World:
         return sorted(found, key=lambda run: run.record.created)
 
     def trigger(self, partition: str, **conf: Any) -> str:
-        """Start a run by hand and return its id; conf names have ``__`` for the dot."""
+        """Start a manual run and return its id; names in ``conf`` have ``__`` for the dot."""
         settings = {name.replace("__", "."): value for name, value in conf.items()}
         return self.api.trigger(DAG_ID, {"corpus.partition": partition} | settings)
 
     def until(self, what: Callable[[], T], name: str, seconds: float = WAIT_SECONDS) -> T:
-        """Return the first true value.
+        """Poll until a value is true, and return it.
 
         :raises CheckError: there is none in time.
         """
@@ -142,7 +142,7 @@ class World:
         return value
 
     def until_promoted(self, *partitions: str) -> None:
-        """Wait until a model has been put into use after each of the partitions."""
+        """Wait until a model was promoted after each of the partitions."""
 
         def promoted() -> bool:
             done = {
@@ -155,7 +155,7 @@ class World:
         self.until(promoted, f"a promotion after {', '.join(partitions)}")
 
     def until_quiet(self) -> None:
-        """Wait for a moment in which no run of the DAG is queued or running."""
+        """Wait until no run of the DAG is queued or running."""
         self.until(
             lambda: all(run.finished for run in self.api.runs(DAG_ID)), "the end of all runs"
         )
@@ -207,7 +207,7 @@ def _toml(settings: dict[str, Any]) -> str:
     sections: dict[str, list[str]] = {}
     for name, value in settings.items():
         section, _, key = name.partition(".")
-        # JSON's numbers, texts and lists are TOML's too.
+        # JSON's numbers, strings and lists are also valid TOML.
         sections.setdefault(section, []).append(f"{key} = {json.dumps(value)}")
     parts = ['extends = "smoke"\n']
     parts += [f"[{section}]\n" + "\n".join(lines) + "\n" for section, lines in sections.items()]

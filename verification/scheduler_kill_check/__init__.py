@@ -1,1 +1,1 @@
-"""Shows on a real Airflow that runs go on soon after the scheduler alone is killed."""
+"""Shows on a real Airflow that runs continue soon after the scheduler alone is killed."""

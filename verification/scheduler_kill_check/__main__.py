@@ -1,10 +1,10 @@
-"""Kills the scheduler, and only its main process, and shows that every run goes on by itself.
+"""Kills only the scheduler's main process, and shows that every run continues by itself.
 
 Copy-paste: ``python -m verification.scheduler_kill_check --seeds 1 --moments training``. All five
-moments with ten seeds each take 70 minutes on two cores; what is done with the same code is kept.
+moments with ten seeds each take 70 minutes on two cores; results for the same code are reused.
 
-Exit code: 0 all runs went on within 90 s, ended well, and no TPU is left; 1 otherwise, also if a
-try failed and the next one did not.
+Exit code: 0 if all runs continued within 90 s, succeeded, and no TPU is left; 1 otherwise, also if
+a try failed and the next one did not.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from verification.scheduler_kill_check.trial import World, clean_up, run_trial, 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Kill as often as the command line says; return the exit code."""
+    """Run the command line; return the exit code."""
     options = _parser().parse_args(argv)
     begun = time.monotonic()
     state_dir = options.state_dir.resolve()
     mended = not options.without_mend
-    # Seed by seed, so that a check that is interrupted has seen all moments.
+    # Seed by seed, so that an interrupted check has covered all moments.
     seeds = range(1, options.seeds + 1)
     wanted = [(moment.name, seed, mended) for seed in seeds for moment in options.moments]
     try:
@@ -63,7 +63,7 @@ def _run(wanted: Sequence[Key], state: Path, journal: Journal, *, mended: bool) 
     _say(f"{len(left)} of {len(wanted)} kills to do")
     if not left:
         return
-    # Each start has an empty Airflow: only results are kept.
+    # Each start has an empty Airflow: only results are reused.
     Stack(state, say=lambda line: None).down()
     shutil.rmtree(state, ignore_errors=True)
     with world(state, mended=mended, say=_say) as opened:
@@ -74,7 +74,7 @@ def _run(wanted: Sequence[Key], state: Path, journal: Journal, *, mended: bool) 
 
 
 def _try(opened: World, moment: Moment, seed: int, journal: Journal) -> Result:
-    """Make one try, and keep its result whatever becomes of it."""
+    """Make one try, and store its result even if it breaks off."""
     try:
         result = run_trial(opened, moment, seed)
     except Exception as error:
@@ -86,7 +86,7 @@ def _try(opened: World, moment: Moment, seed: int, journal: Journal) -> Result:
 
 
 def _line(result: Result) -> str:
-    """Return one line that says how a run went on."""
+    """Return one line on how a run continued."""
     went = "did not go on"
     if result.resumed_seconds is not None:
         went = f"went on after {result.resumed_seconds:.0f} s"

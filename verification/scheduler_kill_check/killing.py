@@ -1,4 +1,4 @@
-"""Kills the scheduler's main process while it holds rows of runs, if it soon does."""
+"""Kills the scheduler's main process while it holds locks on rows of runs, if it does so soon."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from local.stack.stack import Stack
 
 PATIENCE_SECONDS = 15.0
 SETTLE_SECONDS = 0.03
-"""After a halt, until PostgreSQL has answered what was asked before."""
-# "Select ... for update" of runs, in a transaction whose client says nothing. What a part's session
-# is called the launcher says; one of an earlier scheduler, which its workers may keep, began before
-# this one did.
+"""Pause after a halt, for PostgreSQL to answer earlier queries."""
+# "Select ... for update" of runs, in a transaction whose client is idle. The launcher sets the name
+# of a part's session; a session of an earlier scheduler, which its workers may hold, began before
+# this scheduler did.
 HOLDS_RUNS = """
     SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid)
     WHERE state LIKE 'idle in transaction%%' AND granted
@@ -30,16 +30,16 @@ HOLDS_RUNS = """
 
 
 def kill_scheduler(stack: Stack, draw: random.Random, look: Callable[[], None]) -> bool:
-    """Send SIGKILL to the scheduler's main process, and to nothing else.
+    """Send SIGKILL only to the scheduler's main process.
 
-    It is halted for a moment, looked at, and let go on until a halt hits it while it holds rows of
-    runs: it is for these that runs freeze, and a kill at any other moment shows little.
+    It is halted briefly, checked, and resumed until a halt hits it while it holds locks on rows of
+    runs: these make runs freeze, and a kill at any other moment shows little.
 
-    :param draw: decides when it is looked at.
-    :param look: called directly before the kill, while the scheduler is halted: what it sees is
-        what the kill interrupts.
-    :returns: whether it held rows; if it never did within :data:`PATIENCE_SECONDS`, it is killed
-        all the same.
+    :param draw: decides when it is halted.
+    :param look: called directly before the kill, while the scheduler is halted: it sees what the
+        kill interrupts.
+    :returns: whether it held rows; if it did not within :data:`PATIENCE_SECONDS`, it is killed
+        anyway.
     :raises StackError: it does not run.
     """
     pid = stack.supervisor().processes()[parts.SCHEDULER].pid
@@ -61,7 +61,7 @@ def kill_scheduler(stack: Stack, draw: random.Random, look: Callable[[], None]) 
                 try:
                     look()
                 finally:
-                    # Whatever it could not see: a halted scheduler would stay so.
+                    # Even if it failed: a halted scheduler would stay halted.
                     scheduler.kill()
                 return holds_runs
             scheduler.send_signal(signal.SIGCONT)

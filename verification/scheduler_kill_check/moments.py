@@ -1,4 +1,4 @@
-"""When the scheduler is killed: moments in a run, each as long as the span a seed draws from."""
+"""Moments in a run at which the scheduler is killed, each with a time span to draw from."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ ACTIVE = frozenset({"running", "deferred"})
 class Moment:
     """A part of a run.
 
-    :param name: as the command line has it.
-    :param title: what happens then.
-    :param task: the task by which it is known, and its states in which the moment has begun.
-    :param seconds: how long it lasts, roughly; a seed draws a delay up to this.
+    :param name: its name on the command line.
+    :param title: what happens in it.
+    :param task: the task that identifies it.
+    :param states: states of the task in which the moment has begun.
+    :param seconds: its approximate duration; a seed draws a delay up to this.
     """
 
     name: str
@@ -29,15 +30,15 @@ class Moment:
     seconds: float
 
     def has_begun(self, tasks: Tasks) -> bool:
-        """Return whether a run with these tasks is in the moment, or past its begin."""
+        """Return whether the moment has begun in a run with these tasks."""
         return self.task in tasks and tasks[self.task].state in self.states | {"success"}
 
     def delay(self, seed: int) -> float:
-        """Return how many seconds after its begin the scheduler is killed."""
+        """Return the seconds from its beginning to the kill."""
         return self.draw(seed).uniform(0.0, self.seconds)
 
     def draw(self, seed: int) -> random.Random:
-        """Return what all chance of a seed comes from."""
+        """Return the random generator of a seed."""
         return random.Random(f"{self.name}/{seed}")  # noqa: S311 - no secret
 
 
@@ -55,10 +56,10 @@ MOMENTS = (
     Moment("ending", "the TPU is given back and the model judged", "tpu.delete", ACTIVE, 4.0),
 )
 BY_NAME = {moment.name: moment for moment in MOMENTS}
-# Tasks that a ready TPU works for, or that end it.
+# Tasks that use a ready TPU, or delete it.
 _USES = ("tpu.create", "tpu.train", "tpu.evaluate", "tpu.probe", "tpu.delete")
 
 
 def uses_tpu(tasks: Tasks) -> bool:
-    """Return whether a task is at work that a TPU is rented for, or that gives it back."""
+    """Return whether a task is active that uses a TPU or deletes it."""
     return any(name in tasks and tasks[name].state in ACTIVE for name in _USES)

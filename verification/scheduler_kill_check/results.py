@@ -1,4 +1,4 @@
-"""What became of each kill: kept while the check runs, and judged at the end."""
+"""Results of the kills: stored while the check runs, and judged at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from verification.checks import Lines
 
 LIMIT_SECONDS = 90.0
-"""So long after the kill, at most, a run stands still and a TPU idles."""
+"""Maximum time after the kill for which a run may stand still and a TPU be idle."""
 PROMOTED = "promoted"
 FROZEN, BROKEN = "frozen", "broken"
 Key = tuple[str, int, bool]
@@ -19,27 +19,27 @@ Key = tuple[str, int, bool]
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one run whose scheduler was killed. Durations are seconds."""
+    """The result of one run whose scheduler was killed. Durations are seconds."""
 
     run_id: str | None
-    """None: there was none yet when the trial broke off."""
+    """None: the trial broke off."""
     moment: str
     seed: int
     mended: bool
     delay: float
-    """From the begin of the moment to the kill, as the seed drew it."""
+    """From the beginning of the moment to the kill, as drawn by the seed."""
     held_runs: bool
     """Whether the scheduler held rows of runs when it was killed."""
     interrupted: list[str]
     """Tasks that were queued or running at the kill."""
     decided_seconds: float | None
-    """From the kill until a scheduler had looked at the run again; None: it was given up."""
+    """From the kill until a scheduler had processed the run again; None: given up."""
     resumed_seconds: float | None
-    """From the kill until, besides, all interrupted tasks had gone on; None: given up."""
+    """From the kill until, in addition, all interrupted tasks had continued; None: given up."""
     idle_seconds: float
-    """For how long, at most, a ready TPU had nothing to do."""
+    """Longest time for which a ready TPU was idle."""
     state: str
-    """Of the run, in the end; ``frozen`` if the check had to end it, ``broken`` if the check broke
+    """Final state of the run; ``frozen`` if the check had to end it, ``broken`` if the check broke
     off before the end."""
     outcome: str | None
     nodes_left: int
@@ -47,12 +47,12 @@ class Result:
 
     @property
     def key(self) -> Key:
-        """Return what a result is of."""
+        """Return the key of the kill: moment, seed, and whether the safeguards were on."""
         return self.moment, self.seed, self.mended
 
     @property
     def frozen(self) -> bool:
-        """Return whether no scheduler looked at the run within the limit, or it never ended."""
+        """Return whether no scheduler processed the run within the limit, or it never ended."""
         if self.state == BROKEN:
             return False
         looked_at = self.decided_seconds is not None and self.decided_seconds <= LIMIT_SECONDS
@@ -60,14 +60,14 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Return whether all is as it must be."""
+        """Return whether there are no problems."""
         return not self.problems
 
 
 def problems(
     *, resumed: float | None, idle: float, state: str, outcome: str | None, nodes_left: int
 ) -> list[str]:
-    """Return what is wrong about a run that was disturbed; see :class:`Result`."""
+    """Return the problems of a disturbed run; see :class:`Result`."""
     found = []
     if resumed is None or resumed > LIMIT_SECONDS:
         when = "did not" if resumed is None else f"took {resumed:.0f} s to"
@@ -82,7 +82,7 @@ def problems(
 
 
 def broken_off(moment: str, seed: int, *, mended: bool, delay: float, error: Exception) -> Result:
-    """Return the result of a trial that broke off: it has failed, and shows nothing else."""
+    """Return the result of a trial that broke off, which counts as failed."""
     return Result(
         run_id=None,
         moment=moment,
@@ -102,11 +102,11 @@ def broken_off(moment: str, seed: int, *, mended: bool, delay: float, error: Exc
 
 
 class Journal:
-    """Results in a file, one a line, so that an interrupted check goes on.
+    """Results in a file, one per line, so that an interrupted check can resume.
 
     All are kept; only those of one version of the code are read.
 
-    :param version: of the code that is checked.
+    :param version: version of the checked code.
     """
 
     def __init__(self, path: Path, version: str) -> None:
@@ -118,7 +118,7 @@ class Journal:
         return [Result(**line) for version, line in self._lines() if version == self._version]
 
     def others(self) -> int:
-        """Return how many results of other versions there are."""
+        """Return the number of results of other versions."""
         return sum(version != self._version for version, _ in self._lines())
 
     def add(self, result: Result) -> None:
@@ -132,15 +132,15 @@ class Journal:
 
 
 def to_do(wanted: Iterable[Key], results: Iterable[Result]) -> list[Key]:
-    """Return the kills whose last try has not passed, or that have none."""
+    """Return the kills that have no result, or whose last try did not pass."""
     last = {one.key: one for one in results}
     return [key for key in wanted if key not in last or not last[key].passed]
 
 
 def summary(results: Iterable[Result], **more: Any) -> dict[str, Any]:
-    """Return the numbers that say whether runs go on.
+    """Return the numbers that show whether runs continue.
 
-    Each try counts as a kill of its own: one that failed says so, though a later one passed.
+    Each try counts as a separate kill: a failure is reported even if a later try passed.
     """
     results = list(results)
     resumed = [one.resumed_seconds for one in results if one.resumed_seconds is not None]

@@ -30,9 +30,9 @@ DAG_ID = "bert_repretraining"
 PARTITION = "2026-01-01"
 MOMENT_SECONDS, END_SECONDS = 600.0, 900.0
 POLL_SECONDS = 0.3
-# What was under way in a worker of the scheduler, or about to be.
+# States of tasks that run in a worker of the scheduler, or are about to.
 IN_WORKER = frozenset({"queued", "running"})
-# Airflow's own, with the mends off.
+# Airflow's own default, with the safeguards off.
 DEFAULTS = {"AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "300", UNMENDED: "1"}
 
 
@@ -51,7 +51,7 @@ class World:
         return StoreLayout(str(self.stack.paths.store))
 
     def nodes(self) -> list[str]:
-        """Return the states of the TPUs there are, queued ones included."""
+        """Return the states of all TPUs, including queued ones."""
         table = self.admin.table()
         return [row["state"] for kind in ("nodes", "queued_resources") for row in table[kind]]
 
@@ -79,7 +79,7 @@ def world(state_dir: Path, *, mended: bool, say: Callable[[str], None]) -> Itera
 
 @dataclass(frozen=True)
 class _Drawn:
-    """The kill; see :class:`Result`."""
+    """The drawn kill; see :class:`Result`."""
 
     moment: str
     seed: int
@@ -89,7 +89,7 @@ class _Drawn:
 
 @dataclass
 class _Seen:
-    """What was seen of a run after the kill. Times are seconds since the epoch."""
+    """Observations of a run after the kill. Times are seconds since the epoch."""
 
     killed: float
     interrupted: Tasks
@@ -108,7 +108,7 @@ class _Seen:
         self.missing = [name for name, was in self.interrupted.items() if not _moved(was, tasks)]
         if self.resumed is None and self.decided is not None and not self.missing:
             self.resumed = now
-        # A task that was killed is shown as running until somebody has looked.
+        # A killed task is shown as running until a scheduler has checked it.
         at_work = {name: task for name, task in tasks.items() if name not in self.missing}
         if "READY" not in nodes or uses_tpu(at_work):
             self.idle_since = None
@@ -123,12 +123,12 @@ class _Seen:
 def run_trial(world: World, moment: Moment, seed: int) -> Result:
     """Start a run, kill the scheduler's main process at the moment, and judge what follows.
 
-    What does not end by itself is left as it is, for :func:`clean_up`.
+    A run that does not end by itself is left for :func:`clean_up`.
 
     :raises StackError: the moment does not come.
     """
     Breaker(world.stack).wait_ready()
-    # A lineage of its own: the run is the first of it, waits for nobody, and must promote.
+    # A new lineage: the run is its first, waits for no other, and must promote.
     lineage = f"kill-{moment.name}-{seed}"
     settings = tiny.SETTINGS | {"corpus.partition": PARTITION, "model.lineage_id": lineage}
     run_id = world.api.trigger(DAG_ID, settings)
@@ -163,7 +163,7 @@ def _await(world: World, run_id: str, moment: Moment) -> None:
 
 
 def _watch(world: World, run_id: str, seen: _Seen) -> None:
-    """Look until the run has ended and no TPU is left, or nothing is to be expected any more."""
+    """Poll until the run has ended and no TPU is left, or no progress is to be expected."""
     while time.time() < seen.killed + END_SECONDS:
         with contextlib.suppress(AirflowApiError):
             run, tasks, nodes = world.api.run(DAG_ID, run_id), world.tasks(run_id), world.nodes()
@@ -173,13 +173,13 @@ def _watch(world: World, run_id: str, seen: _Seen) -> None:
         if seen.decided is None and time.time() > seen.killed + 2 * LIMIT_SECONDS:
             break
         time.sleep(POLL_SECONDS)
-    # The rows that a left-over holds may be locked later than this run was looked at.
+    # A leftover process may lock rows after this run was last processed.
     if seen.state == "running":
         seen.state = FROZEN
 
 
 def clean_up(world: World, result: Result) -> None:
-    """End a freeze as a person would, so that the next kill meets a stack that works.
+    """End a freeze as a person would, so that the next kill finds a healthy stack.
 
     Does nothing after a run that has ended by itself and left no TPU.
 
@@ -202,7 +202,7 @@ def _in_workers(tasks: Tasks) -> dict[str, TaskInstance]:
 
 
 def _moved(was: TaskInstance, tasks: Tasks) -> bool:
-    """Return whether a task has ended, was deferred, or has begun anew since it was interrupted."""
+    """Return whether a task has ended, was deferred, or was restarted since its interruption."""
     now = tasks.get(was.task_id)
     if now is None or now.state is None or now.state in {"scheduled", "up_for_retry"}:
         return False

@@ -1,1 +1,1 @@
-"""Shows that the bill of a run names each billed second once, against two others' accounts."""
+"""Shows that a run's bill counts each billed second once, by comparison with two other accounts."""

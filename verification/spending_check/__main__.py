@@ -1,9 +1,9 @@
-"""Lets runs go wrong at random and compares the bill of each with what others say of the same.
+"""Injects random faults into runs and compares the bill of each with independent accounts.
 
-Copy-paste: ``python -m verification.spending_check --seeds 10``. What is done with the same code is
-kept. Each line is JSON; the last one sums up.
+Copy-paste: ``python -m verification.spending_check --seeds 10``. Results for the same code are
+reused. Each line is JSON; the last one is the summary.
 
-Exit code: 0 each bill keeps the rules, and each that was forged on purpose was found.
+Exit code: 0 if each bill obeys the rules, and each bill that was forged on purpose was detected.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ WORKER = "verification.spending_check.worker"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is not done yet; return the exit code."""
+    """Run the schedules that are not done yet, and judge all; return the exit code."""
     options = _parser().parse_args(argv)
-    # So that a campaign that is ended takes its schedules, and their VMs, with it.
+    # So that a campaign that is ended also ends its schedules and their VMs.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         version = code_version()
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if evidence is not None:
             answer = next(answers)
             verdict = judge(evidence, answer)
-            # What a run itself may not do is chaos's to say: its bill has to be right all the same.
+            # The run's own problems are the chaos check's concern: its bill must be right anyway.
             line |= {"problems": verdict.problems, **verdict.numbers, "run_was": line["problems"]}
             cases.append((evidence, answer))
         if "before" in report:
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _outage(campaign: Campaign) -> Json:
-    """Return the report of the outage; it is run once."""
+    """Return the report of the outage, which is run once."""
     folder = campaign.folder / "outage"
     path = folder / "report.json"
     if not path.exists():
@@ -90,7 +90,7 @@ def _outage(campaign: Campaign) -> Json:
 
 
 def _told_meanwhile(report: Json, problems: list[str]) -> Json:
-    """Compare what was told while Airflow was dead with what its ledger says afterwards."""
+    """Compare the totals while Airflow was dead with the bills; return the cost then and now."""
     before, after = report["before"]["totals"], report["evidence"]["totals"]
     sums = sum(entry["chip_seconds"] for entry in report["before"]["entries"])
     if abs(sums - before["chip_seconds"]) > 1e-3:
@@ -99,7 +99,7 @@ def _told_meanwhile(report: Json, problems: list[str]) -> Json:
 
 
 def _ask(python: Path, trainings: list[list[Json]]) -> list[Json]:
-    """Return the calculator's answers; of a training without a start it is not asked.
+    """Return the calculator's answers; a training without a start is skipped.
 
     :raises subprocess.CalledProcessError: it fails.
     """
@@ -116,7 +116,7 @@ def _ask(python: Path, trainings: list[list[Json]]) -> list[Json]:
 
 
 def _control(name: str, cases: Sequence[tuple[Json, Json]]) -> Json:
-    """Count something twice in each run that has it; all of them have to be found."""
+    """Forge the bill of each run where that is possible; all forgeries must be detected."""
     chosen = [case for case in cases if can_forge(case[0], name) and not judge(*case).problems]
     found = [case for case in chosen if judge(forged(case[0], name), case[1]).problems]
     return {"control": name, "bills": len(chosen), "found": len(found)}

@@ -1,11 +1,11 @@
-"""Asks Google's calculator what the time of trainings was spent on; runs where that is installed.
+"""Runs Google's calculator of what trainings' time was spent on, in the calculator's environment.
 
-In an environment of its own, ``requirements-goodput.txt``, as its protobuf is not ours. Reads lists
-of log entries as JSON and prints seconds by name, in the same order. Nothing of the project is
-imported here.
+It has its own environment, ``requirements-goodput.txt``, because its protobuf version differs from
+ours. Reads lists of log entries as JSON and prints seconds by name, in the same order. Imports
+nothing of the project.
 
-Source: https://github.com/AI-Hypercomputer/ml-goodput-measurement, ``goodput.py``; that a logger of
-one's own may be given is how its tests do it.
+Source: https://github.com/AI-Hypercomputer/ml-goodput-measurement, ``goodput.py``; its tests pass
+their own logger in the same way.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any
 
 
 class Log:
-    """Entries in memory, where the library has Google's Cloud Logging."""
+    """In-memory log entries that replace Google's Cloud Logging in the library."""
 
     def __init__(self, entries: list[dict[str, Any]]) -> None:
         self._entries = entries
 
     def read_cloud_logging_entries(self, *_: object, **__: object) -> tuple[Any, Any]:
-        """Return all entries, and which is the last one."""
+        """Return all entries, and the marker of the last one."""
         return self._entries, (datetime.now(UTC), "last")
 
 
 def calculate(entries: list[dict[str, Any]]) -> dict[str, float]:
-    """Return seconds by the library's names, in small letters; ``step`` is what was productive."""
+    """Return seconds by the library's names, in lowercase; ``step`` is the productive time."""
     from ml_goodput_measurement.src.goodput import GoodputCalculator
 
     with tempfile.TemporaryDirectory() as cache:

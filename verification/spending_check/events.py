@@ -1,4 +1,4 @@
-"""A trainers' trace as the events that ``ml-goodput-measurement`` records, and its own sums."""
+"""Converts a trainers' trace into the log entries of ``ml-goodput-measurement``, and sums it up."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from verification.chaos.audit import ALIVE, TraceEvent
 Entry = dict[str, Any]
 
 FIRST = 1
-"""What the calculator is told for step 0: of a start that goes back to 0 it counts nothing lost."""
+"""Number passed to the calculator for step 0: for a start that goes back to 0 it counts no loss."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """What one start of the trainer did.
+    """The events of one start of the trainer.
 
-    :param seen: when it was seen last, in epoch seconds.
+    :param seen: times of all its events and heartbeats, in epoch seconds.
     """
 
     events: list[TraceEvent] = field(default_factory=list)
@@ -27,20 +27,20 @@ class Process:
 
     @property
     def began(self) -> float:
-        """Return when the process was made, in epoch seconds."""
+        """Return when the process was created, in epoch seconds."""
         return self.events[0].time
 
     @property
     def ended(self) -> float:
-        """Return when it was seen last."""
+        """Return when it was last seen, in epoch seconds."""
         return max(self.seen)
 
     def at(self, name: str) -> float | None:
-        """Return when an event happened first; None: never."""
+        """Return when an event first happened; None: never."""
         return next((event.time for event in self.events if event.event == name), None)
 
     def lasting(self) -> Iterable[tuple[TraceEvent, TraceEvent | None, float]]:
-        """Yield each event with the next one, if any, and the seconds until then or the end."""
+        """Yield each event with the next one, if any, and the seconds until that or the end."""
         for event, then in zip(self.events, [*self.events[1:], None], strict=True):
             yield event, then, max(0.0, (then.time if then else self.ended) - event.time)
 
@@ -50,7 +50,7 @@ class Process:
 
     @property
     def only_loop(self) -> float:
-        """Return the seconds of its first step, if it did no second one."""
+        """Return the seconds of its only step; 0 if it finished more than one."""
         if self.count("step") > 1:
             return 0.0
         return next((seconds for one, _, seconds in self.lasting() if one.event == "begin"), 0.0)
@@ -69,7 +69,7 @@ def processes(trace: Iterable[TraceEvent]) -> list[Process]:
 
 
 def overlap(found: list[Process]) -> bool:
-    """Return whether two trainers ran at the same time, as after a person cleared the group."""
+    """Return whether two trainers ran at once, as can happen after a person cleared the group."""
     return any(later.began < earlier.ended for earlier, later in pairwise(found))
 
 
@@ -79,7 +79,7 @@ def span(found: list[Process]) -> float:
 
 
 def step_seconds(found: list[Process]) -> float:
-    """Return the seconds of all steps that were begun, also of those that were done in vain."""
+    """Return the seconds of all steps that were begun, including those that were lost."""
     return sum(
         seconds
         for process in found
@@ -89,9 +89,9 @@ def step_seconds(found: list[Process]) -> float:
 
 
 def only_loops(found: list[Process]) -> float:
-    """Return the seconds of first steps after which their process did no other.
+    """Return the seconds of first steps whose process did no other step.
 
-    With nothing to compare them with, our bill takes all of them for compiling.
+    With nothing to compare them with, our bill counts them entirely as compilation.
     """
     return sum(process.only_loop for process in found)
 
@@ -107,12 +107,13 @@ def unfinished_saves(found: list[Process]) -> float:
 
 
 def entries(found: list[Process]) -> list[Entry]:
-    """Return the log entries that its recorder would have written of the same training.
+    """Return the log entries that the library's recorder would have written for the same training.
 
-    The log's clock stands still while a trainer does what has no name there, or is not there: what
-    lies between steps that are lost would be lost steps to the calculator, and what lies between
-    others is subtracted only with a name. So is what :func:`only_loops` and
-    :func:`unfinished_saves` return, for which it has other names than the bill.
+    The log's clock stands still while a trainer does something the library has no name for, or is
+    not running: the calculator would count time between lost steps as lost steps, and subtracts
+    time between other steps only if it has a name. The times of :func:`only_loops` and
+    :func:`unfinished_saves`, which the calculator names differently from the bill, are left out
+    too.
     """
     if not found:
         return []
@@ -137,14 +138,14 @@ class _Log:
         self._now = began
         self._entries: list[Entry] = []
         self._left = began
-        """When the process before was seen last."""
+        """When the previous process was last seen."""
         self._reached = -1
-        """Newest step that was begun, as far as the calculator knows."""
+        """Newest step that the calculator knows to have begun."""
         self._kept = 0
         self._checkpoints = 0
 
     def add(self, process: Process) -> None:
-        """Add what one process did."""
+        """Add the events of one process."""
         self._entries.append({"job_start_time": self._now})
         cut = process.only_loop
         for event, then, seconds in process.lasting():
@@ -163,14 +164,14 @@ class _Log:
             elif event.event == "commit":
                 self._kept = max(self._kept, event.step)
         if process.count("begin"):
-            # It knows the end of a step by the next one's begin.
+            # The calculator takes the beginning of the next step for the end of a step.
             self._step(self._reached, self._now)
         self._left = self._now
 
     def closed(self) -> list[Entry]:
-        """Return all of it, with what was lost at the end and the end."""
+        """Return all entries, with the steps lost at the end and the end of the job."""
         if self._reached > self._kept:
-            # What no checkpoint has is lost for it only when somebody goes on from the last one.
+            # The calculator counts uncommitted steps as lost only when training resumes.
             self._entries.append({"job_start_time": self._now})
             self._step(self._kept, self._now)
         return [*self._entries, {"job_end_time": self._now}]
@@ -182,14 +183,14 @@ class _Log:
 
     def _goes_on(self, step: int) -> None:
         if step > self._reached >= 0:
-            # A checkpoint of steps of which nothing else is known: it sees a new start by a step
-            # that is begun twice.
+            # A checkpoint of steps of which nothing else is known: the calculator detects a new
+            # start by a step that is begun twice.
             self._step(step, self._left)
         self._kept = step
 
     def _lasts(self, kind: str, seconds: float) -> None:
-        """Add a checkpoint that is saved or restored."""
-        # By a number of its own and not by its step: of two with one number it knows one.
+        """Add a save or restore of a checkpoint."""
+        # Numbered consecutively and not by step: the calculator keeps one entry per number.
         self._checkpoints += 1
         entry = {"event_type": kind, "step": self._checkpoints, "directory": "gs://"}
         self._entries.append(entry | dict.fromkeys(_PARTS[kind], seconds) | _NO_PART)

@@ -1,4 +1,4 @@
-"""What is known of a run that is over: its ledgers, and what its trainers did, from other hands."""
+"""Collects the evidence on a finished run: its ledgers, and independent records of its trainers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Json = dict[str, Any]
 
 
 def collect(folder: Path, billed_chip_seconds: float) -> Json:
-    """Return plain values of the only run in a schedule's folder.
+    """Return the evidence on the only run in a schedule's folder, as plain values.
 
-    :param billed_chip_seconds: by the service's own bill.
+    :param billed_chip_seconds: chip-seconds on the service's own bill.
     """
     store = StoreLayout(str(folder / "store"))
     runs = sorted((folder / "store" / "runs").iterdir())
@@ -45,7 +45,7 @@ def collect(folder: Path, billed_chip_seconds: float) -> Json:
 
 
 def entries(run: RunLayout) -> list[Json]:
-    """Return what the ledgers say of each attempt that was billed."""
+    """Return the ledgers' entries of all billed attempts."""
     found = [
         entry
         for reservation, _ in _generations(run)
@@ -55,7 +55,7 @@ def entries(run: RunLayout) -> list[Json]:
 
 
 def totals(store: StoreLayout) -> Json:
-    """Return what the command over runs says of all lineages together.
+    """Return the totals of all lineages, as the command over runs reports them.
 
     :raises OSError: a file of a run cannot be read.
     """
@@ -76,9 +76,9 @@ def _generations(run: RunLayout) -> Iterator[tuple[Any, list[AttemptRecord]]]:
 
 
 def _known(trace: list[TraceEvent], records: list[AttemptRecord]) -> list[TraceEvent]:
-    """Return the events that a store can know of: up to the last word of each VM.
+    """Return the events that a store can know: those up to the last report of each VM.
 
-    That a checkpoint was committed after it the store knows all the same.
+    The store also knows of checkpoints that were committed after it.
     """
     last = {record.attempt.token: _last_word(record) for record in records}
     return [
@@ -89,14 +89,14 @@ def _known(trace: list[TraceEvent], records: list[AttemptRecord]) -> list[TraceE
 
 
 def known_of(event: TraceEvent, last: float) -> TraceEvent | None:
-    """Return what is known of an event of a VM whose last word was at a moment; 0: it said none."""
+    """Return what is known of an event, by the time of its VM's last report; 0: no report."""
     if not last or event.time <= last:
         return event if last else None
     return replace(event, time=last, event="commit" if event.event == "commit" else ALIVE)
 
 
 def _last_word(record: AttemptRecord) -> float:
-    """Return until when the store knows of a VM's training, in epoch seconds."""
+    """Return the time of a VM's last report on the training, in epoch seconds."""
     status = JobStatus.load_or_none(record.layout.status(0, TRAINING))
     if status and status.usage and status.token == record.attempt.token:
         return float("inf")

@@ -1,4 +1,4 @@
-"""The rules that a bill has to keep, and bills that break them on purpose."""
+"""The rules that a bill must obey, and forgeries that break them on purpose."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Json = dict[str, Any]
 SUM_TOLERANCE = 0.005
 UNATTRIBUTED = 0.02
 SHARE_TOLERANCE = 0.01
-"""Of the training's time: one percentage point."""
+"""Tolerance as a share of the training's time: one percentage point."""
 CENT = 0.005
 INTERVAL_SHARE = 0.1
-"""Of a training's steps: one checkpoint interval."""
+"""One checkpoint interval as a share of a training's steps."""
 SEEN = 1.5 * SHARE_TOLERANCE
-"""Share of a training that has to be seen when it is counted twice, whatever else is off."""
+"""Share of a training that must be detected if it is counted twice, whatever the other errors."""
 NOTICE_SECONDS = 0.5
-"""So long a trainer that was killed in a step may be dead before its agent says so."""
+"""Time for which a trainer that was killed in a step may be dead before its agent reports it."""
 
 COMPARED = {
     SpentOn.STEP: "step",
@@ -41,32 +41,32 @@ COMPARED = {
     SpentOn.COMPILE: "program_startup",
     SpentOn.PROGRAM_STARTUP: "training_prep",
 }
-"""Our names and the calculator's. Its own word for what precedes the first step of a process is
-preparation, and for what the first step takes longer, startup."""
+"""Our names and the calculator's. It calls the time before a process's first step preparation, and
+the extra time of the first step startup."""
 
 
 @dataclass
 class Verdict:
-    """What is wrong with a bill, and how far off it is."""
+    """The problems of a bill, and its deviations."""
 
     problems: list[str] = field(default_factory=list)
     numbers: Json = field(default_factory=dict)
 
     def expect(self, holds: bool, problem: str) -> None:
-        """Note a problem unless a condition holds."""
+        """Record a problem unless a condition holds."""
         if not holds:
             self.problems.append(problem)
 
 
 def training_of(evidence: Json) -> list[Process]:
-    """Return the starts of the trainer, as far as the store can know of them."""
+    """Return the starts of the trainer, as far as the store can know them."""
     return processes(TraceEvent(**event) for event in evidence["trace"])
 
 
 def judge(evidence: Json, oracle: Json) -> Verdict:
     """Judge a run's bill.
 
-    :param oracle: seconds by name of the calculator for the same training.
+    :param oracle: the calculator's seconds by name for the same training.
     """
     verdict = Verdict()
     _judge_sums(evidence, verdict)
@@ -112,7 +112,7 @@ def _judge_shares(evidence: Json, oracle: Json, verdict: Verdict) -> None:
     found = training_of(evidence)
     length = span(found)
     if not length or overlap(found):
-        # It knows of one training at a time.
+        # The calculator supports only one training at a time.
         verdict.numbers["compared"] = False
         return
     untold = {SpentOn.COMPILE: only_loops(found), SpentOn.SAVE: unfinished_saves(found)}
@@ -122,7 +122,7 @@ def _judge_shares(evidence: Json, oracle: Json, verdict: Verdict) -> None:
         ours = sum(entry["seconds"].get(name, 0.0) for entry in evidence["entries"])
         if name is SpentOn.PROGRAM_STARTUP:
             if any(process.at("restore") is None for process in found):
-                # It ended before it had begun: its trace does not tell the start from the end.
+                # It ended while starting: its trace does not separate the start from the end.
                 continue
             ours -= evidence["other_startup"]
         expected = oracle.get(theirs, 0.0) + untold.get(name, 0.0)
@@ -140,7 +140,7 @@ def _judge_shares(evidence: Json, oracle: Json, verdict: Verdict) -> None:
         for name in (SpentOn.STEP, SpentOn.LOST_STEPS, SpentOn.COMPILE)
     )
     traced = step_seconds(found)
-    # The step under way when a trainer ended is in the bill and not in the trace.
+    # The step in progress when a trainer ended is in the bill but not in the trace.
     unfinished = sum(process.events[-1].event == "begin" for process in found)
     slack = SHARE_TOLERANCE * length
     verdict.expect(
@@ -167,14 +167,14 @@ def _chip_seconds(evidence: Json, name: SpentOn) -> float:
 
 
 def _phase_twice(evidence: Json) -> None:
-    """An attempt's longest phase counts twice."""
+    """Count an attempt's longest phase twice."""
     entry = max(evidence["entries"], key=lambda entry: float(entry["billed_seconds"]))
     name = max(entry["seconds"], key=entry["seconds"].__getitem__)
     entry["seconds"][name] *= 2
 
 
 def _attempt_twice(evidence: Json) -> None:
-    """An attempt is in the ledger twice, and in the totals too."""
+    """Put an attempt into the ledger and the totals twice."""
     entry = copy.deepcopy(evidence["entries"][0])
     evidence["entries"].append(entry)
     evidence["totals"]["chip_seconds"] += entry["chip_seconds"]
@@ -182,7 +182,7 @@ def _attempt_twice(evidence: Json) -> None:
 
 
 def _interval_twice(evidence: Json) -> None:
-    """Steps that were done again count twice, and the sum is right by what is not compared."""
+    """Count a checkpoint interval of steps twice, and correct the sum in an uncompared category."""
     entry = max(evidence["entries"], key=lambda entry: float(entry["seconds"].get("step", 0.0)))
     again = entry["seconds"]["step"] * INTERVAL_SHARE
     entry["seconds"]["step"] += again
@@ -190,7 +190,7 @@ def _interval_twice(evidence: Json) -> None:
 
 
 def _lost_as_kept(evidence: Json) -> None:
-    """Lost steps count as steps too, and the sum is right by what is not compared."""
+    """Count lost steps as steps too, and correct the sum in an uncompared category."""
     for entry in evidence["entries"]:
         seconds = entry["seconds"]
         lost = seconds.get(SpentOn.LOST_STEPS, 0.0)
@@ -199,7 +199,7 @@ def _lost_as_kept(evidence: Json) -> None:
 
 
 def _total_twice(evidence: Json) -> None:
-    """The totals over runs count a retried teardown's ledger twice."""
+    """Count a retried teardown's ledger twice in the totals over runs."""
     for name in evidence["totals"]:
         evidence["totals"][name] *= 2
 
@@ -214,14 +214,14 @@ FORGERIES: dict[str, Callable[[Json], None]] = {
 
 
 def forged(evidence: Json, name: str) -> Json:
-    """Return evidence in which something is counted twice."""
+    """Return a copy of the evidence in which something is counted twice."""
     changed = copy.deepcopy(evidence)
     FORGERIES[name](changed)
     return changed
 
 
 def can_forge(evidence: Json, name: str) -> bool:
-    """Return whether a run has what is to be counted twice, enough of it to be seen."""
+    """Return whether a run has enough of what is to be counted twice for it to be detected."""
     if not evidence["entries"]:
         return False
     found = training_of(evidence)

@@ -1,4 +1,4 @@
-"""All of Airflow dies while a training runs, and comes back when its TPU is long gone."""
+"""Runs an outage: all of Airflow dies during a training, and returns when its TPU is long gone."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from verification.spending_check.evidence import collect, entries, totals
 
 OUTAGE_STEP = 15
 SETTINGS = {"budget.max_hours": 0.035}
-"""The outage lasts longer than a TPU may live."""
+"""Settings with which the outage lasts longer than a TPU may live."""
 PATIENCE_SECONDS = 300.0
 
 
 class Outage(Exception):  # noqa: N818 - no error: what happens
-    """Nothing of Airflow runs any more."""
+    """All of Airflow has died."""
 
 
 def run_outage(folder: Path) -> dict[str, Any]:
-    """Run it in an empty folder; the reaper goes on by cron, as an installation's does."""
+    """Run the outage in an empty folder; the reaper still runs by cron, as in an installation."""
     training = FakeTraining(SETTINGS)
     with World.create(folder, training.settings) as world:
 
@@ -50,7 +50,7 @@ def run_outage(folder: Path) -> dict[str, Any]:
 
 
 def _reap(world: World) -> None:
-    """Let the reaper pass until the service has no node.
+    """Run reaper passes until the service has no node.
 
     :raises TimeoutError: it still has one.
     """

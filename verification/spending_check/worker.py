@@ -1,7 +1,7 @@
-"""Runs one schedule as chaos does and adds to its report what the bill is judged by.
+"""Runs one schedule as the chaos check does, and adds the evidence on the bill to its report.
 
 ``python -m verification.spending_check.worker --seed 123 --folder FOLDER``; ``--outage`` instead of
-a seed: all of Airflow dies in the middle of the training, and comes back much later.
+a seed: all of Airflow dies in the middle of the training, and returns much later.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 STEPS, STEP_SECONDS = 100, 0.25
-"""More and longer ones than chaos has: of a training of seconds, what a process takes to start, and
-an agent to see it end, is percents."""
+"""More and longer steps than in the chaos check: in a training of seconds, the start of a process
+and the detection of its end would take several percent."""
 
 
 def main() -> int:
-    """Run the command line; 0 when all holds that must hold."""
+    """Run the command line; return 0 if everything holds that must."""
     parser = argparse.ArgumentParser(prog="python -m verification.spending_check.worker")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seed", type=int, help="of the schedule")

@@ -1,1 +1,1 @@
-"""Does own span pretraining pay from text to text, and does PyTorch come to the same?"""
+"""Checks that our span pretraining pays on text-to-text tasks, and that PyTorch trains the same."""

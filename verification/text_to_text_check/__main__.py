@@ -1,12 +1,12 @@
-"""Does own span pretraining pay on three tasks from text to text, and is PyTorch's training equal?
+"""Checks that our span pretraining pays on three text-to-text tasks, and that PyTorch agrees.
 
 ``python -m verification.text_to_text_check --torch .venv-torch/bin/python``
 
-A T5 of a tiny shape is pre-trained on installed docstrings, and fine-tuned on each task beside
-random weights; on one task from the same start in PyTorch, too. One JSON object a line: a training
-each; then the criteria, with ``name``, ``value``, ``limit`` and ``holds``. What was measured stays
-in the state folder, so that the same command goes on. Exit code: 0 all criteria hold; 1 one does
-not, or a command failed.
+A tiny T5 is pretrained on installed docstrings. It and random weights are fine-tuned on each task,
+and on one task it is also fine-tuned in PyTorch. Prints one JSON object per line: one per training;
+then the criteria, with ``name``, ``value``, ``limit`` and ``holds``. Measurements stay in the state
+folder, so that the same command resumes. Exit code: 0 if all criteria hold; 1 if one does not, or a
+command failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from verification.text_to_text_check.texts import FIRST_LINE, PACKAGE, RESTORE
 
 TASKS = (PACKAGE, FIRST_LINE, RESTORE)
 COMPARED = PACKAGE
-"""The task that PyTorch is given as well."""
+"""The task on which PyTorch also trains."""
 _SEEDS = (1, 2, 3, 4, 5)
 _QUICK_SEEDS = (1, 2)
 
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for line in laboratory.baselines():
             show(line)
         laboratory.measure_pretraining()
-        # Seed by seed, so that what is interrupted says something of each task.
+        # Seed by seed, so that an interrupted check has results of each task.
         for seed in seeds:
             for task in tasks:
                 for start in (PRETRAINED, RANDOM):

@@ -1,8 +1,8 @@
 """Fine-tunes a T5 folder with PyTorch and transformers, on given rows in a given order.
 
-``python in_pytorch.py FOLDER ROWS.npz RECIPE.json IDS.npy`` runs beside PyTorch, in an environment
-that has nothing of this project. It writes the greedy ids of the test texts, [N, T], and prints how
-many seconds the training took, and the loss of its last step.
+``python in_pytorch.py FOLDER ROWS.npz RECIPE.json IDS.npy`` runs in an environment that has PyTorch
+but nothing of this project. It writes the greedy ids of the test texts, [N, T], and prints the
+seconds that the training took, and the loss of its last step.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def rate_factor(steps: int, warmup: int, step: int) -> float:
-    """Return the share of the peak rate at a step: up on a line, down to 0 on another.
+    """Return the share of the peak rate at a step: linear warm-up, then linear decay to 0.
 
-    :param step: from 0.
+    :param step: counted from 0.
     """
     if step < warmup:
         return (step + 1) / warmup
@@ -66,7 +66,7 @@ def train(model: T5ForConditionalGeneration, rows: Arrays, recipe: dict[str, Any
 def greedy(
     model: T5ForConditionalGeneration, source: npt.NDArray[Any], longest: int
 ) -> npt.NDArray[np.int32]:
-    """Return what the model writes for texts, [N, longest]."""
+    """Return the ids that the model generates greedily for texts, [N, longest]."""
     ids = np.zeros((len(source), longest), np.int32)
     for begin in range(0, len(source), _ROWS):
         rows = slice(begin, begin + _ROWS)
@@ -83,7 +83,7 @@ def greedy(
 
 
 def main() -> None:
-    """Train, and write what the model writes."""
+    """Train, and write the generated ids."""
     folder, stored, settings, output = map(Path, sys.argv[1:])
     with np.load(stored) as found:
         rows = dict(found)

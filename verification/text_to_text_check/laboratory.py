@@ -1,4 +1,4 @@
-"""Pre-trains and fine-tunes by the project's own commands, and in PyTorch; keeps what is done."""
+"""Pretrains and fine-tunes with the project's own commands, and in PyTorch; stores the results."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _QUICK_CHARACTERS = 150_000
 
 
 class Laboratory:
-    """Makes what is missing in its folder."""
+    """The folder of the check's models and results; makes what is missing."""
 
     def __init__(self, state_dir: Path, *, quick: bool) -> None:
         """Make nothing yet.
 
-        :param quick: few texts and steps.
+        :param quick: whether to use few texts and steps.
         """
-        # A store's address is absolute.
+        # A store's path must be absolute.
         self._state_dir = state_dir.resolve()
         self._quick = quick
         self._amount = recipe.QUICK if quick else recipe.WHOLE
@@ -57,7 +57,7 @@ class Laboratory:
 
     @cached_property
     def _root(self) -> Path:
-        """The folder of these texts and this recipe: of others nothing is taken over."""
+        """The folder for these texts and this recipe; results of others are not reused."""
         settings = [recipe.PRETRAINING, recipe.SOURCE_TOKENS, recipe.TARGET_TOKENS]
         numbers = [recipe.BATCH, recipe.LEARNING_RATE, *astuple(self._amount)]
         made = [task.splits for task in self.tasks.values()]
@@ -66,13 +66,13 @@ class Laboratory:
 
     @cached_property
     def results(self) -> Results:
-        """What was measured of these texts by this recipe."""
+        """The results for these texts and this recipe."""
         return Results(self._root / "results.jsonl")
 
     def measure(self, name: str, start: str, seed: int) -> None:
-        """Fine-tune by our trainer and score, unless that was done.
+        """Fine-tune with our trainer and score, unless that was done.
 
-        :param start: :data:`PRETRAINED` or :data:`RANDOM`; random weights are the seed's.
+        :param start: :data:`PRETRAINED` or :data:`RANDOM`; random weights depend on the seed.
         :raises subprocess.CalledProcessError: a command fails; its messages are on stderr.
         """
         about = {"task": name, "side": OURS, "start": start, "seed": seed}
@@ -86,7 +86,7 @@ class Laboratory:
         self._add(about, outputs, _seconds(run / "training"))
 
     def measure_pytorch(self, name: str, seed: int, python: Path) -> None:
-        """Do the same from the pre-trained start in PyTorch, unless that was done.
+        """Fine-tune the pretrained start in PyTorch and score, unless that was done.
 
         :raises subprocess.CalledProcessError: it fails; its messages are on stderr.
         """
@@ -95,7 +95,7 @@ class Laboratory:
             return
         config, folder = self._described(name, PRETRAINED, seed), self._run_folder(about)
         folder.mkdir(parents=True, exist_ok=True)
-        # In a process of its own, so that this one stays free of TensorFlow.
+        # In a child process, so that this one stays free of TensorFlow.
         run_module("verification.text_to_text_check.rows", str(config), str(folder))
         say(f"{name}, PyTorch, seed {seed}: {self._amount.steps} steps")
         files = [folder / file for file in ("rows.npz", "recipe.json", "ids.npy")]
@@ -109,7 +109,7 @@ class Laboratory:
         self._add(about, outputs, json.loads(done.stdout.decode().splitlines()[-1])["seconds"])
 
     def baselines(self) -> Iterator[Line]:
-        """Yield what simple methods reach."""
+        """Yield the results of simple methods."""
         for task in self.tasks.values():
             sizes = {str(split): len(pairs) for split, pairs in task.splits.items()}
             value = round(task.baseline, 4)
@@ -117,7 +117,7 @@ class Laboratory:
             yield about | {"value": value, "examples": sizes}
 
     def measure_pretraining(self) -> None:
-        """Pre-train, unless that was done.
+        """Pretrain, unless that was done.
 
         :raises subprocess.CalledProcessError: a command fails; its messages are on stderr.
         """
@@ -138,7 +138,7 @@ class Laboratory:
 
     @cached_property
     def _exported(self) -> Path:
-        """The pre-trained model as a folder of Hugging Face's, by the project's own export."""
+        """The pretrained model as a Hugging Face folder, made by the project's own export."""
         line = run_module(
             "training.export_model",
             *("--model", str(self._pretrained.encoder.uri)),
@@ -173,7 +173,7 @@ class Laboratory:
         return self._root / "runs" / "-".join(map(str, about.values()))
 
     def _decoded(self, ids: Any) -> list[str]:
-        # Here, as it is a part of the trainer.
+        # Imported here, as it is a part of the trainer.
         from trained_models.text_to_text.sizes import describe
         from training.text_to_text.rows import Tokenizer, read_sentencepiece
 
@@ -189,12 +189,12 @@ class Laboratory:
         more: Line = {"metric": task.metric, "value": value, "seconds": seconds}
         more |= {"load": _load()} | asdict(self._amount) | {"scores": rounded}
         self.results.add(about | more)
-        # Its checkpoints: what it has written stays.
+        # Remove only its checkpoints: its outputs stay.
         shutil.rmtree(self._run_folder(about) / "training", ignore_errors=True)
 
 
 def say(line: str) -> None:
-    """Print a line about the progress, apart from the results."""
+    """Print a line of progress to stderr, separate from the results."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -203,6 +203,6 @@ def _load() -> float:
 
 
 def _seconds(training: Path) -> float:
-    """Return how long a training's steps took, without starts and scores."""
+    """Return the seconds of a training's steps, without startup and evaluation."""
     records = metric_files.read(TrainingLayout(str(training)).metrics)
     return round(sum(float(record.get("seconds", 0.0)) for record in records), 1)

@@ -1,4 +1,4 @@
-"""Writes a T5 of random weights beside another one, with its sizes and vocabulary.
+"""Writes a T5 with random weights and the sizes and vocabulary of another one.
 
 python -m verification.text_to_text_check.random_start LIKE FOLDER SEED
 """
@@ -14,10 +14,10 @@ from training.text_to_text.folder import vocabulary_files, write_folder
 
 
 def write(like: str, folder: Path, seed: int) -> None:
-    """Write the weights with which a pre-training from this seed would begin.
+    """Write the initial weights of a pretraining with this seed.
 
-    :param like: Hugging Face folder.
-    :param folder: is empty.
+    :param like: Hugging Face folder of the other model.
+    :param folder: an empty folder.
     """
     sizes = describe(like)
     values = random_weights(sizes, seed)

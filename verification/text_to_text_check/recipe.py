@@ -1,4 +1,4 @@
-"""The shape of the models, and how they are pre-trained and fine-tuned."""
+"""The shape of the models, and how they are pretrained and fine-tuned."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ PRETRAINING: dict[str, Any] = {
     "optimizer.learning_rate": 3e-3,
     "promotion.export_formats": ["hugging_face"],
 }
-"""Over the preset ``smoke``, whose hidden size, layers and feed-forward these are."""
+"""Overrides of the preset ``smoke``, which defines hidden size, layers and feed-forward size."""
 
 SECONDS = 180.0
-"""Most of a training on two idle cores."""
+"""Maximum seconds of a training on two idle cores."""
 
 SOURCE_TOKENS = {PACKAGE: 80, FIRST_LINE: 80, RESTORE: 40}
 TARGET_TOKENS = {PACKAGE: 8, FIRST_LINE: 32, RESTORE: 40}
@@ -46,10 +46,10 @@ TARGET_TOKENS = {PACKAGE: 8, FIRST_LINE: 32, RESTORE: 40}
 
 @dataclass(frozen=True)
 class Amount:
-    """How much is trained.
+    """The amount of training.
 
-    :param pretraining_steps: of 32 rows.
-    :param steps: of a fine-tuning, of 32 examples.
+    :param pretraining_steps: steps of 32 rows.
+    :param steps: steps of a fine-tuning, of 32 examples.
     """
 
     pretraining_steps: int
@@ -65,7 +65,8 @@ def description(task: TextTask, examples: Path, *, start: Path, seed: int, amoun
     """Return the configuration of a fine-tuning, as ``training.finetune_text_to_text`` takes it.
 
     Without dropout: the library transformers drops single values where T5's own code, and ours,
-    drop the same ones at all places of a row. One checkpoint, at the end, so that none is chosen.
+    drop the same ones at all positions of a row. One checkpoint, at the end, so that there is no
+    selection.
 
     :param examples: folder of :func:`verification.text_to_text_check.texts.write`.
     :param start: Hugging Face folder.
@@ -94,5 +95,5 @@ def description(task: TextTask, examples: Path, *, start: Path, seed: int, amoun
 
 
 def _lines(settings: dict[str, Any]) -> list[str]:
-    # Of text and numbers JSON's form is TOML's.
+    # For strings and numbers JSON's syntax is also TOML's.
     return [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]

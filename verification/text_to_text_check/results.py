@@ -1,4 +1,4 @@
-"""What was measured, kept so that the check can go on, and what it comes to."""
+"""Stores the measurements, so that the check can resume, and evaluates the criteria."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from verification.checks import Line, Lines
 from verification.text_to_text_check.recipe import SECONDS, SHAPE
 
 PRETRAINED, RANDOM = "pretrained", "random"
-"""What a fine-tuning begins with."""
+"""Initial weights of a fine-tuning."""
 OURS, PYTORCH = "ours", "pytorch"
-"""What trains."""
+"""The trainers."""
 IMPROVED = 2
-"""Tasks that pretraining has to improve."""
+"""Minimum number of tasks that pretraining must improve."""
 LEVEL = 0.05
-"""Of the two-sided test of whether two means differ by more than seeds do."""
+"""Level of the two-sided test of whether two means differ by more than seeds do."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """A line of JSON for each training, with what each test example is worth."""
+    """A file with a line of JSON for each training, with the score of each test example."""
 
     path: Path
 
     def lines(self) -> list[Line]:
-        """Return what was measured so far."""
+        """Return the lines measured so far."""
         return Lines(self.path).read()
 
     def has(self, **wanted: Any) -> bool:
@@ -43,7 +43,7 @@ class Results:
         return any(wanted.items() <= line.items() for line in self.lines())
 
     def add(self, line: Line) -> None:
-        """Keep a line, and print it but for the examples."""
+        """Store a line, and print it without the examples' scores."""
         Lines(self.path).add(line)
         show({name: value for name, value in line.items() if name != "scores"})
 
@@ -56,16 +56,16 @@ def show(line: Line) -> None:
 def scores_of(
     lines: Sequence[Line], task: str, side: str, start: str
 ) -> dict[int, npt.NDArray[np.float64]]:
-    """Return what each test example is worth, [N], by seed."""
+    """Return the score of each test example, [N], by seed."""
     wanted = {"task": task, "side": side, "start": start}
     found = [line for line in lines if wanted.items() <= line.items()]
     return {line["seed"]: np.array(line["scores"], float) for line in found}
 
 
 def comparison(lines: Sequence[Line], task: str) -> Difference | None:
-    """Return how much better the pre-trained start is than random ones; None: not measured.
+    """Return how much better the pretrained start is than random ones; None: not measured.
 
-    The interval is of examples and seeds, as the reports of fine-tuning have it.
+    The interval is over examples and seeds, as in the reports of fine-tuning.
     """
     ours, random = (scores_of(lines, task, OURS, start) for start in (PRETRAINED, RANDOM))
     seeds = sorted(ours.keys() & random.keys())
@@ -85,13 +85,13 @@ def _mean_of(values: npt.NDArray[np.float64]) -> Measure:
 
 
 def criteria(lines: Sequence[Line], tasks: Sequence[str]) -> Iterator[Line]:
-    """Yield what the lines say, as far as they do: ``name``, ``value``, ``limit``, ``holds``."""
+    """Yield the criteria that the lines allow: ``name``, ``value``, ``limit``, ``holds``."""
     found = {task: comparison(lines, task) for task in tasks}
     known = {task: one for task, one in found.items() if one is not None}
     for task, one in known.items():
         values = {name: round(value, 4) for name, value in one._asdict().items()}
         yield {"name": f"{SHAPE}_{task}_pretrained_minus_random", **values}
-    # Of fewer tasks it would say less than it seems to.
+    # With fewer tasks it would be weaker than it looks.
     if len(known) > IMPROVED:
         count = sum(one.low > 0.0 for one in known.values())
         yield _row("tasks_improved_by_pretraining", count, IMPROVED, holds=count >= IMPROVED)
@@ -109,7 +109,7 @@ def _against_pytorch(lines: Sequence[Line], task: str) -> Iterator[Line]:
     ours, theirs = ([float(one.mean()) for one in side.values()] for side in sides)
     if min(len(ours), len(theirs)) < 2:
         return
-    # Equal without any spread, there is nothing to test.
+    # Equal values without any spread need no test.
     p = 1.0 if ours == theirs else float(stats.ttest_ind(ours, theirs, equal_var=False).pvalue)
     more = {
         "ours": round(statistics.fmean(ours), 4),

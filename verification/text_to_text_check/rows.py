@@ -1,4 +1,4 @@
-"""Writes what a fine-tuning of ours reads, for another program: rows, their order, the recipe.
+"""Writes the inputs of our fine-tuning for another program: rows, their order, the recipe.
 
 python -m verification.text_to_text_check.rows CONFIG.toml FOLDER
 """

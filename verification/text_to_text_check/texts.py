@@ -1,4 +1,4 @@
-"""Three tasks from text to text, made of installed docstrings that nothing is pre-trained on."""
+"""Three text-to-text tasks, made from installed docstrings outside the pretraining text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trained_models.text_to_text.metrics import plain, rouge_l
 
 PACKAGE, FIRST_LINE, RESTORE = "package", "first-line", "restore"
 SIZES = {Use.TRAIN: 8000, Use.VALIDATION: 500, Use.TEST: 1000}
-"""Most examples of a split."""
+"""Maximum number of examples per split."""
 QUICK_SIZES = {Use.TRAIN: 160, Use.VALIDATION: 32, Use.TEST: 48}
 _BODY_WORDS = 40
 _MIN_BODY_WORDS = 8
@@ -28,7 +28,7 @@ _SENTENCE_WORDS = 16
 
 
 class Pair(NamedTuple):
-    """A text, and what is to be written for it."""
+    """A text, and the text to generate for it."""
 
     text: str
     target: str
@@ -38,8 +38,8 @@ class Pair(NamedTuple):
 class TextTask:
     """A task in memory.
 
-    :param metric: what starts are compared by.
-    :param simple: what the simple method that it is named for says of each test text.
+    :param metric: metric by which initial weights are compared.
+    :param simple: name of a simple method, and its output for each test text.
     """
 
     name: str
@@ -50,14 +50,14 @@ class TextTask:
 
     @property
     def baseline(self) -> float:
-        """Return what the simple method reaches."""
+        """Return the simple method's mean score."""
         test = self.splits[Use.TEST]
         each = scores(self.metric, self.simple[1], [pair.target for pair in test])
         return sum(each) / len(each)
 
 
 def scores(metric: TextMetric, outputs: Iterable[str], targets: Iterable[str]) -> list[float]:
-    """Return what each output is worth, from 0 to 1."""
+    """Return the score of each output, from 0 to 1."""
     pairs = zip(outputs, targets, strict=True)
     if metric == "rouge_l":
         return [rouge_l(output, target) for output, target in pairs]
@@ -67,11 +67,11 @@ def scores(metric: TextMetric, outputs: Iterable[str], targets: Iterable[str]) -
 def tasks(found: Iterable[Docstring], sizes: dict[Use, int]) -> list[TextTask]:
     """Return the tasks.
 
-    ``package``: which package is a docstring from? ``first-line``: a docstring without its first
-    paragraph, of which the first line is to be written. ``restore``: a sentence in which two words
-    have changed places, in half of the cases.
+    ``package``: which package is a docstring from? ``first-line``: write the first line of a
+    docstring that is given without its first paragraph. ``restore``: restore a sentence in which,
+    in half of the cases, two words were swapped.
 
-    :param sizes: most examples of each split.
+    :param sizes: maximum number of examples of each split.
     """
     kept = list(found)
     made = [_package(kept), _first_line(kept), _restore(kept)]
@@ -91,13 +91,13 @@ def _package(found: list[Docstring]) -> TextTask:
 
 
 def _first_line(found: list[Docstring]) -> TextTask:
-    """No first line is there twice, nor in text that is pre-trained on."""
+    """Return the task ``first-line``; no first line occurs twice or in the pretraining text."""
     seen: set[str] = set()
     splits: dict[Use, list[Pair]] = {split: [] for split in SPLITS}
-    # Those that are pre-trained on come first, and so are used up.
+    # Docstrings for pretraining come first, so that their first lines are excluded.
     for one in sorted(found, key=lambda one: one.use in SPLITS):
         words = " ".join(one.body).split()[:_BODY_WORDS]
-        # No line at all unless it is prose.
+        # Yields no line unless it is prose.
         for line in paragraphs(one.first_line):
             is_new = line not in seen
             seen.add(line)

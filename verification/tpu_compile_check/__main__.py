@@ -2,8 +2,8 @@
 
     python -m verification.tpu_compile_check --preset bert_base_v5e --compare-plain
 
-One JSON object a line on stdout, all of them estimates of the compiler; a table and progress on
-stderr. What is measured is documented in docs/evidence/tpu-compile-check.md.
+Prints one JSON object per line to stdout, all of them estimates of the compiler; a table and
+progress to stderr. The figures are documented in docs/evidence/tpu-compile-check.md.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _run(options: argparse.Namespace, folder: Path) -> int:
 def _request(options: argparse.Namespace, preset: str, folder: Path) -> Request:
     config = with_overrides(load_preset(preset), parse_overrides(options.overrides))
     if config.training.train_steps == "auto":
-        # The rates of a schedule are numbers in the program; how many steps it has is nothing else.
+        # The number of steps only affects the learning rates, which are constants in the program.
         config = with_steps(config, config.training.max_train_steps)
     return Request(
         config=config,
@@ -186,6 +186,6 @@ def _export(request: Request, *, compare_plain: bool) -> None:
 
 
 if __name__ == "__main__":
-    # As if interrupted, so that no compiler outlives this process.
+    # Treated as an interrupt, so that no compiler outlives this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

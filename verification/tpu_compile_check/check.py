@@ -1,4 +1,4 @@
-"""One check: export the steps of a configuration, compile each, refuse what does not fit."""
+"""Runs one check: exports a configuration's steps, compiles each, refuses one that won't fit."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from trained_models.architectures.architecture import step_flops
 from trained_models.phases import phases
 from verification.tpu_compile_check.compiling import Report, compile_program
 
-# What tf-models' configurations make of "gelu": official.modeling.activations.gelu.
+# The activation that tf-models' configurations mean by "gelu": official.modeling.activations.gelu.
 DEFAULT_ACTIVATION = "gelu_new"
 NO_DROPOUT = {"model.hidden_dropout_prob": 0.0, "model.attention_probs_dropout_prob": 0.0}
 ROWS_MULTIPLE = 8
-"""Rows come in eights: a TPU's registers hold eight of them, other counts are padded."""
+"""A TPU's registers hold eight rows; other counts are padded."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile, and with what.
+    """The programs to compile, and the compiler.
 
-    ``rows``: of one replica; None takes the configuration's global batch over the slice's replicas.
-    ``max_compiles``: how many more programs may be compiled to find the largest batch that fits.
+    ``rows``: of one replica; None divides the configuration's global batch by the slice's replicas.
+    ``max_compiles``: maximum number of further programs that are compiled to find the largest batch
+    that fits.
     """
 
     config: PipelineConfig
@@ -43,10 +44,10 @@ class Request:
 
 
 def programs(request: Request, *, compare_plain: bool) -> list[tuple[PipelineConfig, ProgramId]]:
-    """Return which programs a request means, each with its configuration; peers come first.
+    """Return the programs of a request, each with its configuration; peers come first.
 
-    A comparison is at dropout 0 on both sides; a configuration with dropout is then compiled as it
-    is, too. Where our activation is tf-models' own, the two peers are one program.
+    A comparison is at dropout 0 on both sides; a configuration with dropout is then also compiled
+    unchanged. If our activation is tf-models' own, the two peers are one program.
     """
     config, step, rows = request.config, request.step, _rows(request)
     own = program_id(config, rows, step=step)
@@ -78,11 +79,11 @@ def _rows(request: Request) -> int:
 
 
 def export_program(request: Request, config: PipelineConfig, wanted: ProgramId) -> Program:
-    """Return a program, and free what it was traced from, which a compile would need as well.
+    """Return a program, and free the memory of its trace, which a compile needs.
 
     :raises UncompilableStepError: see :func:`verification.tpu_compile_check.export.export`.
     """
-    # Here, so that a wrong argument is reported at once and not after seconds of imports.
+    # Imported here, so that a wrong argument is reported at once, not after seconds of imports.
     from verification.tpu_compile_check.export import export
 
     request.report(f"{wanted}: exporting ...")
@@ -94,9 +95,9 @@ def export_program(request: Request, config: PipelineConfig, wanted: ProgramId) 
 def check(
     request: Request, *, compare_plain: bool
 ) -> Iterator[tuple[ProgramId, Figures, list[Comparison]]]:
-    """Yield the figures of every program of a request, ours with how it compares with each peer.
+    """Yield the figures of every program of a request; ours with comparisons to each peer.
 
-    With dropout, ours is compared with ours without.
+    Our program with dropout is compared with ours without.
 
     :raises DoesNotFitError: a program needs more memory than the chip has.
     :raises CheckError: it cannot be exported or compiled.
@@ -115,7 +116,7 @@ def check(
 
 
 def model_flops(config: PipelineConfig, wanted: ProgramId) -> int | None:
-    """Return what the model needs for a training step of a replica's rows; None of another step."""
+    """Return the model FLOPs of a training step on a replica's rows; None for another step."""
     if wanted.step != "train":
         return None
     phase = replace(phases(config)[0], global_batch_size=wanted.rows)
@@ -156,10 +157,10 @@ def largest_fitting(fits: Callable[[int], bool], too_many: int, max_compiles: in
     :data:`ROWS_MULTIPLE` if the compiles suffice, else a number that fits, though perhaps not the
     largest.
 
-    :param fits: whether a step of so many rows fits; one compile each.
-    :param too_many: rows that do not fit.
-    :param max_compiles: how often ``fits`` may be called.
-    :returns: None if nothing was found to fit.
+    :param fits: returns whether a step with a number of rows fits; takes one compile.
+    :param too_many: number of rows that does not fit.
+    :param max_compiles: maximum number of calls of ``fits``.
+    :returns: None if no number was found to fit.
     """
     low, high = None, _round_up(too_many)
     for _ in range(max_compiles):

@@ -1,13 +1,13 @@
-"""Compiles one HLO program with libtpu and writes down what the compiler says of it.
+"""Compiles one HLO program with libtpu and writes the compiler's figures.
 
-Runs in an environment of its own (``requirements-tpu-compile.txt``: jax, jaxlib and libtpu, no
+Runs in a separate environment (``requirements-tpu-compile.txt``: jax, jaxlib and libtpu, no
 TensorFlow) and needs no TPU:
 
     .venv-tpu-compile/bin/python -m verification.tpu_compile_check.compiler PROGRAM.hlo.pb \\
         --topology v5e:2x2 \\
         --output FIGURES.json
 
-Exit code 0: the output has figures, or says that the program does not fit into memory.
+Exit code 0: the output has figures, or reports that the program does not fit into memory.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ENVIRONMENT = {
     # Nothing here runs on Google Cloud: without these, imports wait for its metadata server.
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
-    # No attempt to open a TPU of this machine.
+    # Do not try to open a TPU of this machine.
     "JAX_PLATFORMS": "cpu",
-    # Several compilers at a time, as in parallel tests; else the second one aborts.
+    # Allow several compilers at a time, as in parallel tests; otherwise the second one aborts.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 _OUT_OF_MEMORY = re.compile(
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     options = _parser().parse_args(argv)
     os.environ.update(ENVIRONMENT)
-    # Only now, as it reads the environment.
+    # Imported only now, as it reads the environment.
     from jax.errors import JaxRuntimeError
 
     try:
@@ -79,9 +79,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def compile_hlo(hlo: bytes, topology: str, options: dict[str, str]) -> Any:
-    """Return the executable for one device of a slice; compiled, never loaded.
+    """Return the executable for one device of a slice; it is compiled but never loaded.
 
-    What this calls is private to jaxlib, so its version is pinned.
+    This uses private functions of jaxlib, so its version is pinned.
     """
     import numpy as np
     from jax._src.interpreters import mlir
@@ -106,7 +106,7 @@ def compile_hlo(hlo: bytes, topology: str, options: dict[str, str]) -> Any:
 
 
 def _forward_copies(module: Any) -> None:
-    """Remove ``mhlo.copy``, which does not legalize, by handing its operand on."""
+    """Replace each ``mhlo.copy``, which does not legalize, by its operand."""
     for function in module.body.operations:
         for block in function.regions[0].blocks:
             for operation in list(block.operations):
@@ -117,10 +117,10 @@ def _forward_copies(module: Any) -> None:
 
 
 def figures(executable: Any, schedule: Path | None) -> dict[str, Any]:
-    """Return what the compiler estimates of an executable, in bytes, operations and cycles.
+    """Return the compiler's estimates of an executable, in bytes, operations and cycles.
 
-    Memory is what the program holds at its peak: arguments, results that do not take an argument's
-    place, temporaries and code.
+    Memory is the program's peak: arguments, results that are not aliased to arguments, temporaries
+    and code.
     """
     memory, cost = executable.get_compiled_memory_stats(), executable.cost_analysis()
     text = executable.hlo_modules()[0].to_string()
@@ -143,7 +143,7 @@ def figures(executable: Any, schedule: Path | None) -> dict[str, Any]:
 
 
 def out_of_memory(message: str) -> dict[str, Any]:
-    """Return what the compiler says of a program that does not fit; sizes in GiB."""
+    """Return the compiler's report on a program that does not fit; sizes in GiB."""
     found = _OUT_OF_MEMORY.search(message)
     needed, available = [float(size) for size in found.groups() if size] if found else [None, None]
     return {

@@ -1,4 +1,4 @@
-"""Runs the compile side in its own environment, one process a program, with progress."""
+"""Runs the compile side in its own environment, one process per program, with progress reports."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Report = Callable[[str], None]
 
 
 def to_stderr(line: str) -> None:
-    """Print a line of progress where it does not mix with the JSON lines."""
+    """Print a line of progress to stderr, separate from the JSON lines."""
     print(line, file=sys.stderr, flush=True)
 
 
 def compile_program(
     program: Path, chip: Chip, *, compiler: Path = DEFAULT_COMPILER, report: Report = to_stderr
 ) -> dict[str, Any]:
-    """Return what :mod:`verification.tpu_compile_check.compiler` writes for a program on one chip.
+    """Return the output of :mod:`verification.tpu_compile_check.compiler` for a program on a chip.
 
-    The schedule, with every fusion's estimate, stays beside the program for reading.
+    The schedule, with every fusion's estimate, is kept next to the program for reading.
 
     :param program: serialized HLO.
     :param compiler: Python of the compiler's environment.
@@ -63,7 +63,7 @@ def compile_program(
 
 
 def _wait(process: subprocess.Popen[bytes], name: str, chip: Chip, report: Report) -> None:
-    """Wait for the compiler, which is silent for minutes; never leave it behind."""
+    """Wait for the compiler, which is silent for minutes; kill it on an error."""
     begin = time.monotonic()
     report(f"{name}: compiling for {chip.name} ...")
     try:

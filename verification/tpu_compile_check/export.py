@@ -1,4 +1,4 @@
-"""From a configuration to the HLO of its step: traced by TensorFlow, linted, described."""
+"""Exports a configuration's step as HLO: traced by TensorFlow, linted and described."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verification.tpu_compile_check.lint import lint, load
 BUILDERS: dict[tuple[str, str], Callable[[PipelineConfig, int], steps.Step]] = {
     ("ours", "train"): steps.training_step,
     ("ours", "evaluation"): steps.evaluation_step,
-    # What sets the two apart is the activation of their configurations.
+    # The two differ in the activation of their configurations.
     **{
         (source, kind): build
         for source in ("tf_models_default", "tf_models_same_activation")
@@ -29,9 +29,9 @@ BUILDERS: dict[tuple[str, str], Callable[[PipelineConfig, int], steps.Step]] = {
 
 
 def export(config: PipelineConfig, wanted: ProgramId) -> Program:
-    """Return the program of one step; nothing is run.
+    """Return the program of one step, without running it.
 
-    :param wanted: which step, and of how many rows.
+    :param wanted: the step and its number of rows.
     :raises UncompilableStepError: XLA cannot compile it, or it breaks a rule of the lint.
     """
     step = BUILDERS[wanted.source, wanted.step](config, wanted.rows)
@@ -46,9 +46,9 @@ def export(config: PipelineConfig, wanted: ProgramId) -> Program:
 def step_hlo(step: steps.Step) -> bytes:
     """Return the serialized ``HloModuleProto`` of a step.
 
-    It is lowered for XLA's CPU device, which knows fewer operations than the TPU's, not more.
+    It is lowered for XLA's CPU device, which supports a subset of the TPU's operations.
 
-    :raises UncompilableStepError: an operation is not for XLA, or a size is not known.
+    :raises UncompilableStepError: an operation is not supported by XLA, or a size is not static.
     """
     return _lower(tf.function(step.function, jit_compile=True), step)
 
@@ -67,11 +67,11 @@ def _lower(compiled: tf.types.experimental.PolymorphicFunction, step: steps.Step
 def _arguments(
     hlo: bytes, compiled: tf.types.experimental.PolymorphicFunction, step: steps.Step
 ) -> Iterator[Argument]:
-    """Yield the parameters in the program's order: the batch, then the captured variables."""
+    """Yield the arguments in the program's order: the batch, then the captured variables."""
     function = compiled.get_concrete_function(*step.arguments)
     batch = [spec.name for spec in tf.nest.flatten(function.structured_input_signature)]
     variables = {id(variable.handle): variable.name for variable in function.variables}
-    # An optimizer's slots are known to the trace by the operation that updates them.
+    # In the trace, an optimizer's slots have the name of the operation that updates them.
     captured = [
         variables.get(id(handle), inside.name) for handle, inside in function.graph.captures
     ]

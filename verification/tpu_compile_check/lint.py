@@ -1,6 +1,6 @@
-"""What a program for a TPU must not hold, though TensorFlow exports and XLA compiles it.
+"""Finds what a TPU program must not contain, although TensorFlow exports and XLA compiles it.
 
-Also how an HLO module is read: its instructions, and a fingerprint of what it computes.
+Also reads HLO modules: their instructions, and a fingerprint of what they compute.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOST_TRANSFERS = {"infeed", "outfeed", "send", "recv"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One rule that is broken in one place of the model.
+    """A violation of one rule in one place of the model.
 
     ``place``: name scope of the TensorFlow operation, such as ``bert/bert_encoder/...``.
     """
@@ -37,7 +37,7 @@ class Finding:
 
 
 def lint(data: bytes) -> list[Finding]:
-    """Return what is wrong with an exported step; an empty list is a clean bill.
+    """Return the violations in an exported step; empty if there are none.
 
     :param data: serialized ``HloModuleProto``.
     """
@@ -84,7 +84,7 @@ RULES: dict[str, Callable[[hlo_pb2.HloInstructionProto], bool]] = {
 
 
 def load(data: bytes) -> hlo_pb2.HloModuleProto:
-    """Return the module of a serialized ``HloModuleProto``, as TensorFlow exports it."""
+    """Return the module from a serialized ``HloModuleProto``, as TensorFlow exports it."""
     return hlo_pb2.HloModuleProto.FromString(data)
 
 
@@ -97,8 +97,8 @@ def instructions(module: hlo_pb2.HloModuleProto) -> Iterator[hlo_pb2.HloInstruct
 def fingerprint(data: bytes) -> str:
     """Return a SHA-256 that is equal for equal programs.
 
-    Names, numbers given to instructions and lines of source code do not count; operations, shapes,
-    constants and the way they are connected do.
+    Names, instruction ids and source locations do not count; operations, shapes, constants and
+    their connections do.
 
     :param data: serialized ``HloModuleProto``.
     """

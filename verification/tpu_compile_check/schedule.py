@@ -1,8 +1,8 @@
-"""The compiler's own cycle estimate, read from the schedule it prints. Standard library only.
+"""Reads the compiler's own cycle estimate from the schedule it prints. Standard library only.
 
-The TPU compiler writes ``estimated_cycles`` beside every fusion of the scheduled HLO. Their sum,
-with loops counted as often as they run, is its estimate of the program; copies that overlap with
-computation have none.
+The TPU compiler writes ``estimated_cycles`` next to every fusion in the scheduled HLO. Their sum,
+with loops counted as often as they run, is its estimate for the program; copies that overlap with
+computation have no estimate.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _CALL = re.compile(r"\b(?:call|async-start)\(.*(?:to_apply|calls)=%([^\s,]+)")
 class Estimate:
     """Cycles of one run of a program on one device.
 
-    ``unknown_loops``: loops whose number of turns the compiler does not know; each counts once, so
-    the estimate is too low by as much as they turn.
+    ``unknown_loops``: number of loops whose trip count the compiler does not know; each counts as
+    one trip, so the estimate is too low by the others.
     """
 
     cycles: int
@@ -39,7 +39,7 @@ class _Computation:
     cycles: int = 0
     unknown_loops: int = 0
     calls: list[tuple[int, list[str]]] = field(default_factory=list)
-    """(how often, the computations of which the dearest runs)."""
+    """(trip count, the alternative computations, of which the most expensive counts)."""
 
 
 def estimate(schedule: str) -> Estimate:
@@ -84,7 +84,7 @@ def _read(line: str, computation: _Computation) -> None:
 
 
 def _total(name: str, computations: dict[str, _Computation]) -> Estimate:
-    # A fusion's own computation is not called here: its estimate stands at the fusion.
+    # A fusion's own computation is not followed: its estimate is given at the fusion.
     part = computations[name]
     cycles, unknown = part.cycles, part.unknown_loops
     for turns, names in part.calls:

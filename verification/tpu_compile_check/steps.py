@@ -32,7 +32,7 @@ Batch = dict[str, tf.Tensor]
 
 @dataclass(frozen=True)
 class Step:
-    """A function to export, and a batch as it takes it; its variables are captured."""
+    """A function to export, and an example batch; its variables are captured."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -60,10 +60,10 @@ def evaluation_step(config: PipelineConfig, rows: int) -> Step:
 
 
 def plain_training_step(config: PipelineConfig, rows: int) -> Step:
-    """Return the training step of tf-models' own task with its AdamW: what ours is compared with.
+    """Return the training step of tf-models' own task with its AdamW, the peer of ours.
 
-    The same encoder, head, activation, batch and arithmetic. Of the task's metrics only the one
-    that its loss cannot do without is kept, as the accuracy would count against it.
+    It has the same encoder, head, activation, batch and arithmetic. Of the task's metrics only
+    those that its loss requires are kept, as the accuracy would count against it.
 
     :raises CheckError: the configuration has another optimizer than AdamW.
     """
@@ -100,7 +100,7 @@ def make_plain_step(
 
 
 def plain_model(config: PipelineConfig) -> tf_keras.Model:
-    """Return the configured model of tf-models' own parts, its weights random.
+    """Return the configured model made of tf-models' own parts, with random weights.
 
     :raises CheckError: tf-models has no such architecture.
     """
@@ -132,7 +132,7 @@ def _plain_task(
 
 
 def zero_batch(config: PipelineConfig, rows: int) -> Batch:
-    """Return a batch as the input pipeline hands it to a step: names and shapes are its own."""
+    """Return a batch of zeros with the names and shapes of the input pipeline's batches."""
     masking = config.masking
     row_format = RowFormat(
         max_seq_length=masking.max_seq_length,
@@ -145,6 +145,6 @@ def zero_batch(config: PipelineConfig, rows: int) -> Batch:
     def read(serialized: tf.Tensor) -> Batch:
         return model_inputs(parse(serialized, row_format))
 
-    # Traced, not run: there are no records here.
+    # Traced but not run: there are no records here.
     outputs = read.get_concrete_function(tf.TensorSpec([rows], tf.string)).structured_outputs
     return {name: tf.zeros(value.shape, value.dtype) for name, value in outputs.items()}

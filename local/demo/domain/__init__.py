@@ -1,1 +1,1 @@
-"""A published encoder is continued on installed text, through the DAG, and judged."""
+"""Demo that continues a published encoder on installed text, through the DAG, and judges it."""

@@ -1,13 +1,13 @@
-"""Does re-pretraining improve a published encoder? One update of it, from text to verdict.
+"""Measures whether re-pretraining improves a published encoder: one update, from text to verdict.
 
     python -m local.demo.domain --encoder FOLDER [--state-dir .local]
 
 The encoder becomes a lineage's first version. The DAG trains a masked-LM head for it and continues
-it on the docstrings of the installed numerical packages, compares both, also by classifiers of a
-labelled task, and judges. Then the encoder as it was, held still, gets a head of as many steps on
-the same rows: what the continued one has to beat. At the end the continued encoder leaves as a
-Hugging Face folder, which sentence-transformers reads, too, and is compared in transformers. All
-figures go to demo-domain.json of the state folder.
+it on the docstrings of the installed numerical packages, compares both, also by classifiers on a
+labeled task, and judges. Then the original encoder, frozen, gets a head with as many steps on the
+same rows: the baseline for the continued one. At the end the continued encoder is exported as a
+Hugging Face folder, which sentence-transformers also reads, and is compared in transformers. All
+figures go to demo-domain.json in the state folder.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run it; return the exit status, which does not depend on the verdict."""
+    """Run the command line; return the exit status, which does not depend on the verdict."""
     options = _parser().parse_args(argv)
     console = Console(soft_wrap=True, highlight=False)
     try:
@@ -135,9 +135,9 @@ def _config(run: RunLayout) -> PipelineConfig:
 
 
 def _control(store: StoreLayout, run: RunLayout, say: Say) -> RunLayout:
-    """Train the head on, below it the encoder as it was imported: as many steps on the same rows.
+    """Train the head further on the frozen, imported encoder: as many steps on the same rows.
 
-    It keeps the head's own rate, which is the better one for it.
+    It keeps the head's own learning rate, which is the better one for it.
     """
     config, plan = _config(run), RunPlan.load(run.plan)
     say(f"the encoder held still: {config.training.steps} more steps of its head alone")
@@ -153,7 +153,7 @@ def _control(store: StoreLayout, run: RunLayout, say: Say) -> RunLayout:
 
 
 def _scores(store: StoreLayout, run: RunLayout, control: RunLayout, say: Say) -> EvaluationReport:
-    """Score both on all held-out documents of the run."""
+    """Score the continued and the frozen encoder on all held-out documents of the run."""
     say("scoring both")
     plan = RunPlan.load(run.plan)
     output = control.evaluation(None)

@@ -1,4 +1,4 @@
-"""What `make demo-domain` found, in numbers."""
+"""Computes the figures of `make demo-domain`."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def figures(
     verdict: Verdict,
     probe: ProbeReport,
 ) -> dict[str, Any]:
-    """Return losses and what else became of the model, before and after, with intervals.
+    """Return the model's losses and other metrics, before and after, with intervals.
 
-    The verdict is ``promoted`` only if the DAG's gate says so and the paired intervals lie below
-    both losses: that of the encoder as it was imported, and that of the tokens' frequencies.
+    The verdict is ``promoted`` only if the DAG's gate promotes and the continued model is also
+    better, by paired intervals, than the imported encoder and than the unigram loss.
 
-    :param report: of the continued model, ``candidate``, and of the encoder that was held still
-        under a head of as many steps, ``baseline``.
-    :param general: set of text that nothing was trained on.
-    :param verdict: of the DAG.
-    :param probe: of the DAG: fine-tuned with and without.
+    :param report: scores of the continued model, ``candidate``, and of the frozen encoder under a
+        head with as many steps, ``baseline``.
+    :param general: name of the set of general text, on which nothing was trained.
+    :param verdict: verdict of the DAG.
+    :param probe: probe report of the DAG: classifiers of the continued and the imported encoder.
     """
-    # Labelled tasks and retrieval are judged by the DAG; here it is about losses.
+    # Labeled tasks and retrieval are judged by the DAG; here only losses count.
     promotion = promotion.model_copy(update={"probe_tasks": []})
     by_name = {model.name: model for model in report.models}
     imported = by_name["baseline"]

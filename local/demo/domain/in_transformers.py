@@ -1,7 +1,7 @@
-"""What transformers makes of an exported encoder, against what the model itself computed.
+"""Compares an exported encoder's outputs in transformers with those of the model itself.
 
 ``python in_transformers.py FOLDER REFERENCE.npz`` prints the largest differences as JSON. It runs
-beside PyTorch, in an environment that has nothing of this project.
+in an environment that has PyTorch but nothing of this project.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from transformers import AutoModel, AutoModelForMaskedLM
 def compare(folder: Path, reference: Path) -> dict[str, Any]:
     """Return how far logits of masked tokens and sentence embeddings are from the model's.
 
-    An embedding is the mean of a row's last hidden states over its real tokens, at length 1, of the
-    model that sentence-transformers would load.
+    An embedding is the mean of a row's last hidden states over its real tokens, scaled to length 1,
+    from the model that sentence-transformers would load.
     """
     wanted = np.load(reference)
     mask = wanted["input_mask"]

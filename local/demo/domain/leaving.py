@@ -1,4 +1,4 @@
-"""How the continued encoder leaves `make demo-domain`: as a folder of Hugging Face's, compared."""
+"""Exports the continued encoder of `make demo-domain` as a Hugging Face folder and checks it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from local.stack.paths import REPOSITORY
 from pipeline_store.layout import RunLayout, StoreLayout
 
 TORCH_PYTHON = REPOSITORY / ".venv-torch/bin/python"
-"""Of the environment that `make parity` makes; it is not needed."""
+"""Python of the environment that `make parity` creates; optional."""
 CLOSE = 1e-4
-"""Of a difference: as a share of the largest logit, and of the length of an embedding."""
+"""Tolerance of a difference: as a share of the largest logit, and of an embedding's length."""
 _FORMAT = "hugging_face"
 
 
 def export(store: StoreLayout, run: RunLayout, say: Callable[[str], None]) -> dict[str, Any]:
-    """Export a run's candidate, and compare the folder with it in transformers, if that is there.
+    """Export a run's candidate, and compare the folder with it in transformers, if installed.
 
-    The candidate, whatever the verdict: the model in use is otherwise the encoder as it was
-    published, which everybody has. Without transformers the comparison is the exporter's own, with
-    the folder read by the importer. A candidate that the DAG has exported is not written again.
+    The candidate is exported whatever the verdict: if it was rejected, the model in use is the
+    published encoder, which is available anyway. Without transformers the comparison is the
+    exporter's own, in which the importer reads the folder. A candidate that the DAG has already
+    exported is not written again.
 
-    :returns: the folder, which program it was compared in, and the largest differences.
+    :returns: the folder, the program that compared it, and the largest differences.
     :raises DemoError: transformers computes something else.
-    :raises subprocess.CalledProcessError: it cannot be exported, or not be read.
+    :raises subprocess.CalledProcessError: it cannot be exported or read.
     """
     say("exporting the continued encoder")
     words = ["--model", run.training.root, "--store", store.root, "--config", run.config]

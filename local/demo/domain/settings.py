@@ -1,4 +1,4 @@
-"""Settings of `make demo-domain`, for minutes on two cores, and the encoder to begin with."""
+"""Settings of `make demo-domain`, which takes minutes on two cores, and its initial encoder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline_store.layout import StoreLayout
 ENCODER = "all-MiniLM-L6-v2"
 STEPS = 100
 RECIPE: dict[str, Any] = {
-    # Sentences of the labelled task fit, and a step takes about a second on two cores.
+    # Sentences of the labeled task fit, and a step takes about a second on two cores.
     "masking.max_seq_length": 64,
     "masking.max_predictions_per_seq": 10,
     "corpus.group_field": GROUP,
@@ -26,14 +26,14 @@ RECIPE: dict[str, Any] = {
     "training.head_steps": STEPS,
     "training.steps_per_loop": 10,
     "training.checkpoint_interval": 50,
-    # Of the head alone, which is random and has nothing to forget.
+    # For the head alone, which is random and has nothing to forget.
     "optimizer.learning_rate": 1e-3,
     "optimizer.update_learning_rate": 1e-4,
     "optimizer.warmup_steps": 10,
     "evaluation.general_partition": GENERAL,
     "evaluation.max_records_per_set": 600,
-    # A classifier on what the encoder knows: with 300 examples all of it learns next to nothing
-    # in the recipe's three epochs, and takes ten minutes for that.
+    # A classifier on the frozen encoder: with 300 examples, full fine-tuning learns next to nothing
+    # in the recipe's three epochs, and takes ten minutes.
     "promotion.probe_mode": "frozen",
     "promotion.probe_random_seeds": [1, 2, 3],
     "promotion.export_formats": ["hugging_face"],
@@ -41,7 +41,7 @@ RECIPE: dict[str, Any] = {
 
 
 def put_encoder(source: Path, store: StoreLayout) -> str:
-    """Copy a model's folder to the store's imports, once; return its path below the store.
+    """Copy a model's folder to the store's imports if missing; return its path below the store.
 
     :param source: a Hugging Face folder.
     """
@@ -56,7 +56,7 @@ def put_encoder(source: Path, store: StoreLayout) -> str:
 
 
 def request(store: StoreLayout, encoder: str) -> dict[str, Any]:
-    """Return what is asked of the DAG: the model's own settings, and the recipe.
+    """Return the settings of the DAG's request: those of the model, and the recipe.
 
     :param encoder: its path below the store.
     """

@@ -1,7 +1,7 @@
 """The text of `make demo-domain`: numerical packages are the domain, other packages general text.
 
-Every installation has it. Modules whose docstrings become examples of the labelled task are in
-neither.
+Every installation has this text. Modules whose docstrings become examples of the labeled task are
+in neither partition.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from local.demo.tasks.examples import Task
 from local.demo.tasks.modules import Docstring, Use
 
 DOMAIN, GENERAL = "2026-01-01", "general"
-"""Partitions: what the model is continued on, and what it must not forget."""
+"""Partitions: the text that training continues on, and the text that it must not forget."""
 
 PACKAGES = {
     DOMAIN: ("keras", "matplotlib", "numpy", "pandas", "scipy", "sklearn", "tensorflow"),
     GENERAL: ("airflow", "apache_beam", "google", "python", "sqlalchemy"),
 }
 CHARACTERS = {DOMAIN: 3_000_000, GENERAL: 1_000_000}
-"""At most, of each partition: as much as minutes on two cores can use."""
+"""Maximum per partition: as much as minutes on two cores can use."""
 GROUP = "module"
 """Field whose documents are all trained on or all held out."""
 HARVESTED = 800_000
-"""Characters of a package that are read: three fifths of its modules are for pretraining."""
+"""Characters read per package; three fifths of its modules are for pretraining."""
 EXAMPLES = {Use.TRAIN: 300, Use.VALIDATION: 100, Use.TEST: 600}
 _MIN_CHARACTERS = 300
 
@@ -35,13 +35,14 @@ _MIN_CHARACTERS = 300
 def write_partition(
     found: Iterable[Docstring], partition: str, folder: Path, characters: int | None = None
 ) -> int:
-    """Write the documents of a partition, one a docstring, as ``folder/<partition>/text.jsonl``.
+    """Write a partition with one document per docstring, as ``folder/<partition>/text.jsonl``.
 
-    Its packages have about equal parts of it. Each document names its module, as those of one
+    Its packages have about equal shares. Each document names its module, as documents of one module
     resemble each other.
 
-    :param characters: at most, or one document of each package more; None: :data:`CHARACTERS`.
-    :returns: how many documents there are.
+    :param characters: maximum, exceeded by at most one document per package; None:
+        :data:`CHARACTERS`.
+    :returns: the number of documents.
     """
     share = (characters or CHARACTERS[partition]) // len(PACKAGES[partition])
     written: dict[str, int] = defaultdict(int)
@@ -63,7 +64,7 @@ def write_partition(
 
 
 def labelled_task(found: Iterable[Docstring]) -> Task:
-    """Return the task: which package of the domain is a docstring from?"""
+    """Return the labeled task: which package of the domain is a docstring from?"""
     domain = [docstring for docstring in found if docstring.package in PACKAGES[DOMAIN]]
     task = docstrings.build(domain)
     return task._replace(

@@ -1,1 +1,1 @@
-"""The pictures of Airflow's pages in ``docs/images``, from small runs on a stack of their own."""
+"""Makes the pictures of Airflow's pages in ``docs/images``, from small runs on a separate stack."""

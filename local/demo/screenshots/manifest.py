@@ -1,6 +1,6 @@
-"""Which pictures still show what the code draws: each is kept with a hash of what it is drawn from.
+"""Detects outdated pictures: each is recorded with a hash of the files it is drawn from.
 
-Airflow's own pages are not in it: a new version of Airflow is a reason to take all of them anew.
+Airflow's own pages are not covered: after a new version of Airflow all pictures must be retaken.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "training-in-airflow": (*_RUNS, "dags/bert_repretraining.py"),
     "trigger-form": (*_RUNS, *_FORM),
 }
-"""What each picture shows, as patterns of files below the repository's root."""
+"""The files that each picture is drawn from, as patterns below the repository's root."""
 
 
 def write(folder: Path = FOLDER) -> None:
-    """Note from what the pictures of a folder have just been drawn."""
+    """Record the hashes of the files from which a folder's pictures have just been drawn."""
     content = {name: digest(patterns) for name, patterns in sorted(SOURCES.items())}
     (folder / NAME).write_text(json.dumps(content, indent=2) + "\n")
 
@@ -68,14 +68,14 @@ def stale(folder: Path = FOLDER) -> list[str]:
 
 
 def files_of(folder: Path, name: str) -> tuple[Path, Path]:
-    """Return the files of a picture: light, dark."""
+    """Return the light and the dark file of a picture."""
     return folder / f"{name}.png", folder / f"{name}-dark.png"
 
 
 def digest(patterns: Iterable[str], root: Path = ROOT) -> str:
-    """Return the SHA-256 of names and contents of files.
+    """Return the SHA-256 of the names and contents of the matching files.
 
-    :raises FileNotFoundError: a pattern matches none, so that it says nothing.
+    :raises FileNotFoundError: a pattern matches no file, so that its hash would be meaningless.
     """
     found = hashlib.sha256()
     for pattern in patterns:

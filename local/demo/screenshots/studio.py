@@ -1,4 +1,4 @@
-"""A stack and a person's browser, which runs are made and pictures are taken with."""
+"""Controls a stack and a browser, to make runs and take pictures."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class Studio:
         self._output = output
 
     def switch_on(self, dag_id: str) -> None:
-        """Let a DAG's runs start."""
+        """Unpause a DAG once Airflow has read it."""
         self.api.wait_for_dag(dag_id)
         self.api.unpause(dag_id)
 
     def finish(self, dag_id: str, run_id: str) -> None:
         """Wait for the end of a run.
 
-        :raises ScreenshotError: it has not succeeded.
+        :raises ScreenshotError: the run did not succeed.
         """
         ended = self.api.wait_for_run(dag_id, run_id, seconds=RUN_SECONDS)
         if ended.state != "success":
             raise ScreenshotError(f"Run {run_id} ended {ended.state}; its log is in Airflow.")
 
     def open(self, place: str, *, height: int, width: int = WIDTH) -> None:
-        """Go to a page of Airflow in a window of so many pixels.
+        """Go to a page of Airflow in a window of the given size in pixels.
 
         :param place: path and query.
         """
@@ -61,11 +61,11 @@ class Studio:
         self.page.goto(f"{self.url}{place}")
 
     def open_run(self, dag_id: str, run_id: str, place: str, *, height: int) -> None:
-        """Go to a place below a run's page."""
+        """Go to a page below a run's page."""
         self.open(f"/dags/{dag_id}/runs/{quote(run_id, safe='')}{place}", height=height)
 
     def take(self, name: str) -> None:
-        """Take a picture of what is seen, for light pages and for dark ones."""
+        """Take pictures of the visible page in light and in dark mode."""
         light, dark = files_of(self._output, name)
         self._take(dark, "dark")
         self._take(light, "light")
@@ -77,15 +77,16 @@ class Studio:
         self.page.wait_for_timeout(1000)
         self.page.screenshot(path=path)
         with Image.open(path) as picture:
-            # Few colors: a third of the size, and no difference to be seen.
+            # A palette of 256 colors: a third of the size, and no visible difference.
             picture.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
         print(path)
 
 
 def until(is_so: Callable[[], bool], name: str) -> None:
-    """Wait until something is so.
+    """Poll until a condition holds.
 
-    :raises ScreenshotError: it is not in time.
+    :param name: name of the condition, for the error.
+    :raises ScreenshotError: it does not hold in time.
     """
     deadline = time.monotonic() + RUN_SECONDS
     while not is_so():

@@ -1,1 +1,1 @@
-"""Labelled tasks made from text that every installation has, and what simple methods reach."""
+"""Labeled tasks made from text that every installation has, and simple baselines for them."""

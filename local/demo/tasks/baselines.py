@@ -1,4 +1,4 @@
-"""What simple methods reach on a task: the most frequent label, and words with a linear model."""
+"""Scores simple methods on a task: the most frequent label, and a linear model on words."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from local.demo.tasks.modules import Use
 from local.demo.tasks.results import Result
 
 STRENGTHS = (0.01, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-"""Inverse strengths of the regularization, of which the validation split chooses one."""
+"""Candidate inverse regularization strengths; the validation split chooses one."""
 _MAX_ITERATIONS = 1000
 
 
 def majority(task: Task) -> Result:
-    """Return what always answering the most frequent training label reaches."""
+    """Return the result of always predicting the most frequent training label."""
     ((label, _),) = Counter(_labels(task.splits[Use.TRAIN])).most_common(1)
     return _result("majority", task, [label] * len(task.splits[Use.TEST]))
 
 
 def linear(task: Task) -> dict[str, Result]:
-    """Return what logistic regression on TF-IDF of words and pairs of words reaches, by key.
+    """Return the results of logistic regression on TF-IDF of words and word pairs, by key.
 
-    ``tfidf``: of two texts the features are both, their product and their absolute difference.
-    ``tfidf_cosine``, of two texts only: and their cosine, which sums up how much they share.
+    ``tfidf``: for two texts the features are both, their product and their absolute difference.
+    ``tfidf_cosine``, for two texts only: also their cosine, which measures their overlap.
     """
     words = TfidfVectorizer(sublinear_tf=True, min_df=2, ngram_range=(1, 2))
     words.fit([text for example in task.splits[Use.TRAIN] for text in example.texts])
@@ -61,7 +61,7 @@ def _cosine(first: sparse.csr_matrix, second: sparse.csr_matrix) -> sparse.csr_m
 def _regression(
     name: str, task: Task, columns: Mapping[Use, Sequence[sparse.csr_matrix]]
 ) -> Result:
-    """Return what a linear model on some features reaches."""
+    """Return the result of a linear model on the given features."""
     features = {split: sparse.hstack(parts, format="csr") for split, parts in columns.items()}
     labels = {split: _labels(examples) for split, examples in task.splits.items()}
     models = [

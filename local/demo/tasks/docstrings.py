@@ -1,6 +1,6 @@
 """The task ``docstrings``: which package is a docstring from?
 
-What names a package is masked: its own name and short names, whatever has them inside, and dotted
+Words that reveal a package are masked: its name, words that contain it, short names, and dotted
 paths. Docstrings that resemble an earlier one are left out.
 """
 
@@ -41,7 +41,7 @@ def build(docstrings: Iterable[Docstring]) -> Task:
 
 
 def _different(docstrings: Iterable[Docstring]) -> Iterator[tuple[Docstring, str]]:
-    """Yield the texts of which at most half of the runs of words were there before."""
+    """Yield the texts of which at most half of the word n-grams occurred before."""
     seen: set[tuple[str, ...]] = set()
     for docstring in docstrings:
         if docstring.use not in SPLITS:
@@ -57,7 +57,7 @@ def _different(docstrings: Iterable[Docstring]) -> Iterator[tuple[Docstring, str
 
 
 def masked(text: str) -> str:
-    """Return the text with :data:`MASK` for every word that names a package or a place in one."""
+    """Return the text with :data:`MASK` for every word that names a package or a path in one."""
     return _WORD.sub(_mask, text)
 
 

@@ -1,4 +1,4 @@
-"""A labelled task in memory, and as the files that the pipeline reads."""
+"""A labeled task in memory, and as the files that the pipeline reads."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Task(NamedTuple):
 def write(task: Task, folder: Path) -> None:
     """Write ``train.tsv``, ``validation.tsv``, ``test.tsv`` and, at last, ``task.toml``.
 
-    Files that are there are written over. What was prepared of them counts as long as they stay the
-    same.
+    Existing files are overwritten. A preparation made from them stays valid as long as their
+    content does not change.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for split, examples in task.splits.items():

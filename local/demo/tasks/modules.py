@@ -1,4 +1,4 @@
-"""The docstrings of installed packages, module by module, each for one use only."""
+"""Collects the docstrings of installed packages; each module is assigned to one use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from local.demo.installed_text import file_texts, package_files, paragraphs
 
-# Folders of site-packages; every installation of this project has them. "python" is the standard
+# Folders of site-packages that every installation of this project has; "python" is the standard
 # library.
 PACKAGES = (
     *("airflow", "apache_beam", "google", "keras", "matplotlib", "numpy"),
@@ -26,7 +26,7 @@ _VALIDATION_SHARE = 0.07
 
 
 class Use(StrEnum):
-    """What a module's text is for."""
+    """The use of a module's text."""
 
     PRETRAINING = "pretraining"
     TRAIN = "train"
@@ -38,9 +38,9 @@ class Docstring(NamedTuple):
     """A docstring's prose.
 
     :param module: the file it is from, relative to its package.
-    :param paragraphs: in order.
-    :param first_line: as it stands there.
-    :param body: the paragraphs behind the first blank line.
+    :param paragraphs: its paragraphs, in order.
+    :param first_line: its first line, unchanged.
+    :param body: the paragraphs after the first blank line.
     """
 
     package: str
@@ -51,7 +51,7 @@ class Docstring(NamedTuple):
 
     @property
     def use(self) -> Use:
-        """Return what it is for: the same for all of a module, whose docstrings resemble."""
+        """Return its use, the same for a whole module, as docstrings of a module are similar."""
         share = unit_interval(f"{self.package}/{self.module}")
         for use, width in (
             (Use.PRETRAINING, _PRETRAINING_SHARE),
@@ -65,16 +65,16 @@ class Docstring(NamedTuple):
 
 
 def unit_interval(text: str) -> float:
-    """Return a number in [0, 1) that is drawn by the hash of a text."""
+    """Return a number in [0, 1) derived from the hash of a text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") / 2**64
 
 
 def harvest(*, max_characters: int = MAX_CHARACTERS) -> list[Docstring]:
     """Return the docstrings of :data:`PACKAGES`; no paragraph occurs twice.
 
-    The same installation gives the same list.
+    The same installation yields the same list.
 
-    :param max_characters: of each package; modules are taken in the order of their hashes.
+    :param max_characters: maximum per package; modules are taken in the order of their hashes.
     :raises FileNotFoundError: a package is not installed.
     """
     seen: set[str] = set()

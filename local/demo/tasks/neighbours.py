@@ -1,7 +1,8 @@
 """The task ``neighbours``: does the second sentence follow the first one in a docstring?
 
-Where it does not, it is one that follows another sentence, in half of the cases of the same module,
-so that its subject alone does not tell. As it always follows some sentence, neither does its form.
+If not, it is a sentence that follows another one, in half of the cases in the same module, so that
+its subject alone does not reveal the label. As it always follows some sentence, neither does its
+form.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _WORDS = range(5, 41)
 
 
 class Pair(NamedTuple):
-    """Two sentences that follow each other; ``module`` is where, package included."""
+    """Two consecutive sentences; ``module`` is their module, package included."""
 
     first: str
     second: str
@@ -39,7 +40,7 @@ def build(docstrings: Iterable[Docstring]) -> Task:
 
 
 def _pairs(docstrings: Iterable[Docstring]) -> Iterator[tuple[Use, Pair]]:
-    """Yield all neighbours; a sentence that was there before parts those around it."""
+    """Yield all pairs of consecutive sentences; a repeated sentence is in no pair."""
     seen: set[str] = set()
     for docstring in docstrings:
         if docstring.use not in SPLITS:
@@ -68,7 +69,7 @@ def _examples(pairs: list[Pair], size: int) -> Iterator[Example]:
 
 
 def _other(pair: Pair, candidates: Sequence[Pair]) -> str:
-    """Return the second sentence of another pair, or nothing if there is no other."""
+    """Return the second sentence of another pair; empty if there is none."""
     start = int(unit_interval(pair.second) * len(candidates))
     others = (other.second for other in (*candidates[start:], *candidates[:start]))
     return next((text for text in others if text not in {pair.first, pair.second}), "")

@@ -1,4 +1,4 @@
-"""A small model, BERT unless told, pre-trained on installed docstrings that are in no task."""
+"""Pretrains a small model, by default BERT, on installed docstrings that are in no task."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from trained_models import artifacts
 _PARTITION = "installed"
 _MIN_CHARACTERS = 100
 _SETTINGS: dict[str, Any] = {
-    # Two sentences or so in a row, and whether they follow each other, as a task may ask.
+    # About two sentences in a row, and whether they are consecutive, as a task may ask.
     "masking.packing": "segment_pair",
     "masking.max_seq_length": 64,
     "masking.max_predictions_per_seq": 10,
     "masking.short_seq_prob": 0.2,
-    # What resembles other text is left out already.
+    # Similar text is already left out.
     "corpus.duplicates": "keep",
     "corpus.validation_fraction": 0.01,
     "training.steps_per_loop": 100,
@@ -45,7 +45,7 @@ class Pretrained(NamedTuple):
 
 
 def store_of(state_dir: Path) -> StoreLayout:
-    """Return the store of these models and tasks, apart from that of the local stack."""
+    """Return the store of these models and tasks, separate from that of the local stack."""
     return StoreLayout(str(state_dir.resolve() / "finetuning"))
 
 
@@ -57,15 +57,15 @@ def pretrain(
     steps: int = STEPS,
     settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> Pretrained:
-    """Return the model that these docstrings make, trained now or before.
+    """Return the model pretrained on these docstrings, trained now or before.
 
-    Its vocabulary is learned from the same text. An interrupted training goes on where it was.
+    Its vocabulary is learned from the same text. An interrupted training resumes.
 
-    :param settings: that are other than those of the small BERT.
+    :param settings: overrides of the small BERT's settings.
     :raises subprocess.CalledProcessError: a command fails; its messages are on stderr.
     """
     files = _files(docstrings)
-    # Another installation, or another recipe, makes another model beside this one.
+    # Another installation or recipe makes a separate model.
     own = _SETTINGS | dict(settings)
     content = json.dumps([files, own, steps], sort_keys=True)
     key = hashlib.sha256(content.encode()).hexdigest()[:12]
@@ -83,10 +83,10 @@ def pretrain(
 
 
 def _files(docstrings: Iterable[Docstring]) -> dict[str, list[str]]:
-    """Return the documents by file, a paragraph a line.
+    """Return the documents by file, one paragraph per line.
 
-    BERT's wrong second segments come from the same file. Half of the documents are in files of
-    their package, so that these are sometimes of the same subject, and else of another.
+    BERT's random second segments come from the same file. Half of the documents are in a file per
+    package, so that these segments are sometimes about the same subject and sometimes about others.
     """
     files: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for docstring in docstrings:

@@ -1,4 +1,4 @@
-"""What a method reaches on a test split, and whether one method is better than another."""
+"""Results of methods on a test split, and comparisons of two methods."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# Of the normal distribution: 95 % lie within so many standard deviations.
+# 95 % of a normal distribution lie within this many standard deviations.
 _TWO_SIDED_95 = 1.96
 
 
 @dataclass(frozen=True)
 class Result:
-    """A method on N test examples; of several seeds if it is random.
+    """The result of a method on N test examples, over several seeds if it is random.
 
     :param accuracy: by seed.
     :param macro_f1: by seed.
-    :param right: float64 [N], the share of the seeds that are right on each example.
+    :param right: float64 [N], the share of seeds that are correct on each example.
     """
 
     name: str
@@ -34,13 +34,13 @@ class Result:
 
     @property
     def deviation(self) -> float:
-        """Return the accuracies' sample standard deviation; of one seed 0."""
+        """Return the accuracies' sample standard deviation; 0 for one seed."""
         return statistics.stdev(self.accuracy) if len(self.accuracy) > 1 else 0.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How much more often one method is right than another; ``low`` to ``high`` is the interval."""
+    """The difference in accuracy of two methods; ``low`` to ``high`` is its interval."""
 
     name: str
     other: str
@@ -64,9 +64,9 @@ class Comparison:
 
 
 def compare(result: Result, other: Result) -> Comparison:
-    """Return how two methods differ on the same examples, pair by pair.
+    """Return the paired comparison of two methods on the same examples.
 
-    The interval is that of the mean of the differences (normal approximation).
+    The interval is for the mean of the differences (normal approximation).
     """
     differences = result.right - other.right
     mean = float(differences.mean())

@@ -1,4 +1,4 @@
-"""Fine-tunes a pre-trained and an untrained encoder on a task, by the project's own commands."""
+"""Fine-tunes a pretrained and an untrained encoder on a task, with the project's own commands."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from pipeline_store.formats import (
 )
 from pipeline_store.layout import RunLayout, StoreLayout
 
-# The model that is fine-tuned, and what its line began with, which here are random weights.
+# The model that is fine-tuned, and what its lineage began with: random weights here.
 PRETRAINED, UNTRAINED = "model", "start"
 _NAMES = {PRETRAINED: "pre-trained BERT", UNTRAINED: "randomly initialized BERT"}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What of the recipe is not as in the preset."""
+    """The recipe's settings that differ from the preset."""
 
     learning_rate: float = 5e-4
     epochs: float = 5.0
@@ -47,7 +47,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Trials:
-    """A run of the store whose trials are planned, and perhaps trained."""
+    """A run in the store whose trials are planned, and possibly trained."""
 
     store: StoreLayout
     run: RunLayout
@@ -55,14 +55,14 @@ class Trials:
     config: FinetuningConfig
 
     def train(self) -> None:
-        """Train what is not trained yet.
+        """Train the trials that are not trained yet.
 
         :raises subprocess.CalledProcessError: the trainer fails; its messages are on stderr.
         """
         run_watched("training.finetune", "--run", self.run.root, "--store", self.store.root)
 
     def results(self, model: str) -> list[TrialResult]:
-        """Return what the trials of one model came to, in the order of the plan."""
+        """Return the results of one model's trials, in the order of the plan."""
         trials = [trial.trial_id for trial in self.plan.trials if trial.model == model]
         return [TrialResult.load(self.run.trial(trial).result) for trial in trials]
 
@@ -70,9 +70,9 @@ class Trials:
 def plan(
     store: StoreLayout, task: str, lineage_id: str, models: dict[str, EncoderSource], recipe: Recipe
 ) -> Trials:
-    """Prepare a task of the store, and plan a training of each model from each seed.
+    """Prepare a task in the store, and plan a training of each model with each seed.
 
-    The same arguments give the same run.
+    The same arguments yield the same run.
 
     :raises subprocess.CalledProcessError: the preparation fails; its messages are on stderr.
     """
@@ -99,9 +99,9 @@ def finetune(
     recipe: Recipe,
     say: Callable[[str], None],
 ) -> dict[str, Result]:
-    """Return what a pre-trained and an untrained encoder reach on a task of the store.
+    """Return the results of a pretrained and an untrained encoder on a task in the store.
 
-    What an earlier call has trained is not trained again.
+    Trainings of an earlier call are reused.
 
     :raises subprocess.CalledProcessError: a command fails; its messages are on stderr.
     :raises ValueError: the store's test split is not the task's.
@@ -137,7 +137,7 @@ def _key(config: FinetuningConfig, manifest: str, models: dict[str, EncoderSourc
 
 
 def _written(store: StoreLayout, key: str, config: FinetuningConfig) -> RunLayout:
-    """Return the run of a key, whose settings are in place."""
+    """Return the run with a key, after writing its settings."""
     run = store.run(key)
     Path(run.root).mkdir(parents=True, exist_ok=True)
     Path(run.config).write_bytes(config.to_bytes())
@@ -145,7 +145,7 @@ def _written(store: StoreLayout, key: str, config: FinetuningConfig) -> RunLayou
 
 
 def _result(trials: Trials, model: str, labels: list[int]) -> Result:
-    """Return what the trials of one model reach.
+    """Return the result of one model's trials.
 
     :param labels: ids of the test examples' labels, in the order of the task's file.
     :raises ValueError: the trials were measured on other examples.
@@ -167,11 +167,11 @@ def _predictions(run: RunLayout, result: TrialResult) -> str:
 
 
 def right_ones(uri: str, labels: list[int]) -> npt.NDArray[np.bool_]:
-    """Return which of stored predictions are right.
+    """Return which of the stored predictions are correct.
 
-    :param uri: as :class:`pipeline_store.formats.TrialScores` names it.
-    :param labels: what they are about.
-    :raises ValueError: they are about other examples.
+    :param uri: the predictions, as described in :class:`pipeline_store.formats.TrialScores`.
+    :param labels: the expected label ids.
+    :raises ValueError: the predictions are for other examples.
     """
     with np.load(io.BytesIO(uris.read(uri))) as stored:
         expected, outputs = stored["labels"], stored["outputs"]

@@ -1,8 +1,7 @@
-"""The task ``word-order``: is a sentence as it was written, or have two words changed places?
+"""The task ``word-order``: is a sentence as it was written, or were two words swapped?
 
-Only neighbours in small letters do, so that neither a capital letter nor a full stop tells.
-No sentence is there twice, not in the other order either, and none is in text that is pre-trained
-on.
+Only adjacent lowercase words are swapped, so that neither a capital letter nor a period reveals it.
+No sentence occurs twice, not even in the other order, and none is in the pretraining text.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _WORDS = range(8, 41)
 
 
 class Changed(NamedTuple):
-    """A sentence, and the same as it was written."""
+    """A sentence of the task, and the sentence as it was written."""
 
     sentence: str
     written: str
@@ -39,9 +38,9 @@ def build(docstrings: Iterable[Docstring]) -> Task:
 def changed(
     docstrings: Iterable[Docstring], *, most_words: int = _WORDS[-1]
 ) -> dict[Use, list[Changed]]:
-    """Return at most :data:`SIZES` sentences of each split, of which every other is changed.
+    """Return at most :data:`SIZES` sentences of each split, every other of which is changed.
 
-    :param most_words: of a sentence.
+    :param most_words: maximum number of words of a sentence.
     """
     found: dict[Use, list[str]] = defaultdict(list)
     for use, sentence in _sentences(docstrings):
@@ -51,8 +50,8 @@ def changed(
 
 
 def _sentences(docstrings: Iterable[Docstring]) -> Iterator[tuple[Use, str]]:
-    """Yield each sentence that can be used once."""
-    # Those that are pre-trained on come first, and so are used up.
+    """Yield each usable sentence once."""
+    # Docstrings for pretraining come first, so that their sentences are excluded.
     in_order = sorted(docstrings, key=lambda docstring: docstring.use in SPLITS)
     seen: set[str] = set()
     for docstring in in_order:
@@ -84,7 +83,7 @@ def _swapped(sentence: str) -> str:
 
 
 def _places(words: list[str]) -> list[int]:
-    """Return where a word and the next may change places: not at the ends, and not names."""
+    """Return positions where a word and the next may be swapped: not at the ends, not names."""
     return [
         place
         for place, pair in enumerate(pairwise(words))

@@ -1,1 +1,1 @@
-"""How fast and how large the data job is, against its peers, on text that this machine has."""
+"""Compares the speed and memory of the data job with its peers, on text from this machine."""

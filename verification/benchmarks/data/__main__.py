@@ -1,9 +1,9 @@
-"""Measures the data job and its peers, on a fixed text and on what this machine has.
+"""Measures the data job and its peers, on a fixed text and on text from this machine.
 
     python -m verification.benchmarks.data [--quick] [--only NAME] [--state-dir .local]
 
-Prints one JSON object a line on stdout, progress and a table on stderr. Every run is a fresh
-process from start to exit. What the rows mean is in docs/evidence/data-speed.md.
+Prints one JSON object per line on stdout, progress and a table on stderr. Every run is a fresh
+process from start to exit. docs/evidence/data-speed.md explains the rows.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LIBRARIES = (
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the benchmark; return the exit status: 1 if a row was not measured, or disturbed."""
+    """Run the benchmark; return the exit status: 1 if a row was not measured or was disturbed."""
     options = _parser().parse_args(argv)
     results: list[Result] = []
     status = 0
@@ -73,7 +73,7 @@ def _corpus(text: str, state_dir: Path) -> Corpus:
 
 
 def _rows(group: Callable[[], Iterable[Row]], text: str) -> Iterator[Row]:
-    """Yield the rows of a group, named after the text where it is the fixed one."""
+    """Yield the rows of a group; for the fixed text, their names end with ``_made_text``."""
     for row in group():
         yield replace(row, name=f"{row.name}_made_text") if text == MADE else row
 

@@ -1,4 +1,4 @@
-"""The data benchmark: runs ours and the peers on parts of its text, each several times."""
+"""Runs the data job and its peers on parts of the benchmark's text, each several times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from verification.benchmarks.data.ours import OurRun, run_ours, settings
 from verification.benchmarks.data.processes import Usage, run_module
 
 PACKINGS = ("doc_sentences", "full_sentences", "segment_pair")
-# The run in the middle is taken. Two of a long one, so that it is known whether they differ.
+# The median run is used. A long run is done twice, to show whether the times differ.
 _LONG_SECONDS = 20.0
 _REPEATS = 3
 _REPEATS_IF_LONG = 2
@@ -26,12 +26,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many megabytes of the corpus each kind of row takes; None is all of it."""
+    """Megabytes of the corpus that each kind of row uses; None means all of it."""
 
     nsp: tuple[int, ...] = (100, 25, 5)
     packed: tuple[int | None, ...] = (None, 25)
     collator: int = 40
-    # Both so large that the job starts worker processes, which the row checks.
+    # Both are large enough that the job starts worker processes; the row checks this.
     steady: tuple[int, int] = (80, 240)
     memory: tuple[int, int] = (10, 100)
     fill: int = 10
@@ -42,7 +42,7 @@ QUICK = Sizes(nsp=(10,), packed=(10,), collator=10, steady=(80, 120), memory=(5,
 
 
 class Bench:
-    """Runs what the rows need, each thing once."""
+    """Cached runs of the data job and its peers: each run that rows need is done once."""
 
     def __init__(
         self, corpus: Corpus, work: Path, sizes: Sizes, *, repeats: int = _REPEATS
@@ -55,12 +55,12 @@ class Bench:
         self.forget()
 
     def forget(self) -> None:
-        """Run everything anew that is asked for from now on."""
+        """Clear the cached runs, so that each is measured again when a row needs it."""
         self.ours = cache(self._ours)
         self.tokenizer = cache(self._tokenizer)
 
     def megabytes(self, size: int | None) -> float:
-        """Return the real size of so many megabytes' shards."""
+        """Return the real size of the shards that are used for a size in megabytes."""
         return sum(path.stat().st_size for path in self.corpus.take(size)) / 1e6
 
     def _ours(
@@ -89,7 +89,7 @@ class Bench:
         return replace(done, usage=usage)
 
     def tf_models(self, size: int) -> tuple[Usage, int]:
-        """Run tf-models' script; return its usage and the tokens it wrote."""
+        """Run tf-models' script; return its usage and the number of tokens it wrote."""
         shards = self.corpus.take(size)
         return self._median(
             f"tf-models, {self.megabytes(size):.0f} MB",
@@ -97,7 +97,7 @@ class Bench:
         )
 
     def hf_collator(self, size: int) -> tuple[Usage, int]:
-        """Run Hugging Face's collator; return its usage and the tokens it wrote."""
+        """Run Hugging Face's collator; return its usage and the number of tokens it wrote."""
         shards = self.corpus.take(size)
         return self._median(
             f"Hugging Face's collator, {self.megabytes(size):.0f} MB",
@@ -107,10 +107,11 @@ class Bench:
     def _tokenizer(
         self, module: str, size: int | None, vocabulary: Path | None = None
     ) -> tuple[Usage, dict[str, Any]]:
-        """Run a tokenizer alone, given lines or whole documents; return the faster of the two.
+        """Run a tokenizer alone, on lines and on whole documents; return the faster of the two.
 
-        :param vocabulary: None: that of WordPiece. Tokens of byte-level BPE begin with the space
-            before them, so a line's first word has others by itself: documents alone are compared.
+        :param vocabulary: None: the WordPiece vocabulary. Tokens of byte-level BPE begin with the
+            space before them, so the first word of a line gets other tokens when the line is
+            tokenized alone: with BPE only documents are compared.
         """
         shards = self.corpus.take(size)
         units = ("line", "document") if vocabulary is None else ("document",)
@@ -136,9 +137,9 @@ class Bench:
         run: Callable[[], tuple[Usage, Result]],
         seconds: Callable[[Usage], float] = lambda usage: usage.wall_s,
     ) -> tuple[Usage, Result]:
-        """Run several times; return the run in the middle, with the times of all.
+        """Run several times; return the median run, with the times of all runs.
 
-        :param seconds: what is compared of a run.
+        :param seconds: returns the time of a run that is compared.
         """
         runs: list[tuple[Usage, Result]] = []
         while len(runs) < self._wanted(runs):
@@ -156,7 +157,10 @@ class Bench:
 
 
 def run_tf_models(vocabulary: Path, shards: Sequence[Path], work: Path) -> tuple[Usage, int]:
-    """Run tf-models' ``create_pretraining_data``; return its usage and the real tokens it wrote."""
+    """Run tf-models' ``create_pretraining_data``; return its usage and how many tokens it wrote.
+
+    Padding is not counted.
+    """
     work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="tf-models-", dir=work) as folder:
         output = Path(folder) / "records.tfrecord"
@@ -173,7 +177,7 @@ def run_tf_models(vocabulary: Path, shards: Sequence[Path], work: Path) -> tuple
 
 
 def run_hf_collator(vocabulary: Path, shards: Sequence[Path], work: Path) -> tuple[Usage, int]:
-    """Run Hugging Face's collator; return its usage and the tokens it wrote."""
+    """Run Hugging Face's collator; return its usage and the number of tokens it wrote."""
     work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="hf-", dir=work) as folder:
         usage = run_module(
@@ -191,7 +195,7 @@ def run_tokenizer(module: str, vocabulary: Path, shards: Sequence[Path], unit: s
     """Run a tokenizer alone; its ``result`` has ``tokens``, ``seconds`` and ``cpu_seconds``.
 
     :param module: ``raw_tokenizer`` or ``our_tokenizer``.
-    :param unit: ``line`` or ``document``, what it is given at once.
+    :param unit: ``line`` or ``document``: the unit that it tokenizes at once.
     """
     return run_module(
         f"verification.benchmarks.data.peers.{module}",

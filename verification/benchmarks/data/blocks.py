@@ -1,4 +1,4 @@
-"""What a block of text is: English, another script, or noise; and what tells repeats apart."""
+"""Classifies blocks of text as English, another script, or noise; and computes keys of repeats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SENTENCE_END = re.compile(
 )
 _MIN_CHARACTERS = 20
 _MAX_NOISE_CHARACTERS = 4000
-# What has fewer letters than this may occur again: "Optional.", "else:".
+# Text with fewer letters than this may repeat, such as "Optional." or "else:".
 _MIN_LETTERS_OF_KEY = 16
 
 
@@ -72,7 +72,10 @@ def classify(
 
 
 def letters(text: str) -> bytes:
-    """Return what two texts that differ only in case, digits and ASCII signs have in common."""
+    """Return the letters of a text: equal for texts that differ only in case, digits, signs.
+
+    Signs are those of ASCII.
+    """
     return text.encode(errors="ignore").translate(_LOWER, _NOT_LETTERS)
 
 

@@ -1,9 +1,9 @@
-"""The data benchmark's text: this machine's own, each paragraph once, in shards.
+"""Gathers the data benchmark's text from this machine: each paragraph once, in shards.
 
     python -m verification.benchmarks.data.corpus [--state-dir .local]
 
-Nothing is downloaded and no module is imported. The same installation gives the same files; they
-are kept in the state folder until another one is found.
+Nothing is downloaded and no module is imported. The same installation gives the same files. They
+stay in the state folder until the installation changes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from verification.benchmarks.data.sources import (
 
 RECIPE_VERSION = 5
 SHARD_BYTES = 5_000_000
-# The other parts are at most this share of the whole each.
+# Each of the other parts is at most this share of the whole.
 OTHER_SHARE = 0.1
-# What is left of a file without its repeats and is shorter is a fragment rather than a document.
+# If less than this is left of a file without its repeats, it is a fragment and not a document.
 _MIN_DOCUMENT_CHARACTERS = 700
 _MAX_DOCUMENT_CHARACTERS = 2_000_000
-# One document in so many is kept out of the corpus: the vocabulary is learned from those.
+# About one in this many documents is kept out of the corpus, for learning the vocabulary.
 _HELD_OUT_EVERY = 16
 
 
@@ -50,7 +50,7 @@ class Found:
 
 @dataclass
 class Corpus:
-    """A gathered corpus; ``corpus.json`` beside its shards."""
+    """A gathered corpus, stored as ``corpus.json`` next to its shards."""
 
     fingerprint: str
     shards: list[str]
@@ -65,9 +65,9 @@ class Corpus:
     folder: Path = field(default=Path(), compare=False)
 
     def take(self, megabytes: int | None) -> list[Path]:
-        """Return the first shards of so many megabytes, or all of them.
+        """Return the first shards, at least the given number of megabytes, or all of them.
 
-        :raises CorpusTooSmallError: the corpus is smaller.
+        :raises CorpusTooSmallError: the corpus is smaller than that.
         """
         paths = [self.folder / name for name in self.shards]
         if megabytes is None:
@@ -85,21 +85,21 @@ class Corpus:
 
     @property
     def held_out(self) -> Path:
-        """The text that is in no shard: the vocabulary is learned from it."""
+        """The file of text that is in no shard; the vocabulary is learned from it."""
         return self.folder / "held-out.txt"
 
     @property
     def vocabulary(self) -> Path:
-        """The vocabulary, if it was learned already."""
+        """The vocabulary file, which exists once the vocabulary is learned."""
         return self.folder / "vocab.txt"
 
     @property
     def bpe_vocabulary(self) -> Path:
-        """The same of byte-level BPE."""
+        """The vocabulary file of byte-level BPE, which exists once it is learned."""
         return self.folder / "tokenizer.json"
 
     def __str__(self) -> str:
-        """Return a few lines for people."""
+        """Return a summary in a few readable lines."""
         parts = [
             f"  {name:<13} {found.bytes / 1e6:7.1f} MB  {found.bytes / self.bytes:6.1%}  "
             f"{found.documents:7,} documents"
@@ -115,11 +115,11 @@ class Corpus:
 
 
 class CorpusTooSmallError(RuntimeError):
-    """The machine has less text than is asked for."""
+    """An error: the machine has less text than requested."""
 
 
 class Gatherer:
-    """Joins the blocks of a file to documents, leaving out those that were there before."""
+    """Documents joined from the blocks of files, without text that occurred before."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
@@ -129,7 +129,7 @@ class Gatherer:
         self.documents: list[tuple[bytes, Part, str]] = []
 
     def add(self, source: Source, blocks: Iterable[Block]) -> None:
-        """Add what a file has that no earlier one had."""
+        """Add the text of a file that no earlier file had."""
         texts: dict[Part, list[str]] = {part: [] for part in Part}
         for block in blocks:
             self.found_bytes += sum(map(len, block.lines))
@@ -160,7 +160,7 @@ class Gatherer:
 
 
 def _documents(pieces: list[str]) -> Iterator[str]:
-    """Join the pieces of one file; a very long file becomes several documents."""
+    """Yield the joined pieces of one file; a very long file becomes several documents."""
     lines: list[str] = []
     size = 0
     for piece in pieces:
@@ -174,10 +174,10 @@ def _documents(pieces: list[str]) -> Iterator[str]:
 
 
 def gather(roots: dict[str, list[Path]], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> Corpus:
-    """Return the corpus of the folders, gathered now or found in ``folder``.
+    """Return the corpus of the roots, gathered now or already in ``folder``.
 
-    :param roots: folders to read, by the name of their group.
-    :raises CorpusTooSmallError: there is no text at all.
+    :param roots: folders to read, by group name.
+    :raises CorpusTooSmallError: there is no text.
     """
     folder = folder.resolve()
     sources = find_sources(roots)
@@ -190,7 +190,7 @@ def gather(roots: dict[str, list[Path]], folder: Path, *, shard_bytes: int = SHA
 
 
 def store(gatherer: Gatherer, target: Path, mark: str, shard_bytes: int) -> None:
-    """Write what was gathered as a corpus; :func:`load` finds it when it is complete."""
+    """Write the gathered documents as a corpus; :func:`load` can read it once it is complete."""
     corpus = _write(gatherer, target, mark, shard_bytes)
     (target / "corpus.json").write_text(json.dumps(_to_json(corpus), indent=1))
 
@@ -211,7 +211,7 @@ def _to_json(corpus: Corpus) -> dict[str, object]:
 def _read_all(sources: list[Source]) -> Gatherer:
     gatherer = Gatherer()
     began = time.monotonic()
-    # Not forked: a process that inherits a handler of SIGTERM would not end when it is told to.
+    # Not forked: a process that inherits a SIGTERM handler would not stop when it is told to.
     with multiprocessing.get_context("spawn").Pool() as pool:
         for number, blocks in enumerate(pool.imap(read_blocks, sources, chunksize=64)):
             gatherer.add(sources[number], blocks)
@@ -235,7 +235,7 @@ def _write(gatherer: Gatherer, target: Path, mark: str, shard_bytes: int) -> Cor
     documents = sorted(set(gatherer.documents))
     if not documents:
         raise CorpusTooSmallError("there is no text in the folders that were looked at.")
-    # A run that was stopped may have left a part.
+    # A stopped run may have left a part of it.
     target.mkdir(parents=True, exist_ok=True)
     held_out = [text for order, _, text in documents if order[-1] % _HELD_OUT_EVERY == 0]
     (target / "held-out.txt").write_text("\n\n".join(held_out) + "\n")
@@ -243,7 +243,7 @@ def _write(gatherer: Gatherer, target: Path, mark: str, shard_bytes: int) -> Cor
     shards: list[str] = []
     parts = {part.name.lower(): Found() for part in Part}
     pending: list[bytes] = []
-    # The characters of each different line, by its hash.
+    # The number of characters of each distinct line, by its hash.
     lines: dict[int, int] = {}
     line_count = line_characters = size = 0
     for number, (_, part, text) in enumerate(kept, start=1):
@@ -276,7 +276,7 @@ def _write(gatherer: Gatherer, target: Path, mark: str, shard_bytes: int) -> Cor
 
 
 def _capped(documents: list[tuple[bytes, Part, str]]) -> list[tuple[bytes, Part, str]]:
-    """Leave out what would make the other parts larger than their share."""
+    """Return the documents without those that would make the other parts exceed their share."""
     english = sum(len(text) for _, part, text in documents if part is Part.ENGLISH)
     limit = english * OTHER_SHARE / (1 - 2 * OTHER_SHARE)
     sizes: Counter[Part] = Counter()
@@ -305,7 +305,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def corpus_folder(state_dir: Path) -> Path:
-    """Return where the corpus is kept."""
+    """Return the folder of the corpus."""
     return state_dir / "bench-data" / "corpus"
 
 

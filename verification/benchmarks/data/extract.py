@@ -1,4 +1,4 @@
-"""Blocks of text out of the files that an installation has: a block is a paragraph or so."""
+"""Extracts blocks of text, about a paragraph each, from the files of an installation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-# A string or a comment of Python; only the triple-quoted ones and the comments are wanted, the
-# others are matched so that a quote or a hash sign inside them begins nothing.
+# A Python string or comment. Only triple-quoted strings and comments are used; the other strings
+# are matched so that a quote or a hash sign inside them does not start a match.
 _PYTHON = re.compile(
     r'[rRuU]?"""(?P<double>(?:[^"\\]|\\.|"(?!""))*)"""'
     r"|[rRuU]?'''(?P<single>(?:[^'\\]|\\.|'(?!''))*)'''"
@@ -41,14 +41,14 @@ _MO_LITTLE, _MO_BIG = b"\xde\x12\x04\x95", b"\x95\x04\x12\xde"
 
 
 def blocks(text: str) -> Iterator[str]:
-    """Yield what blank lines separate."""
+    """Yield the blocks of a text, which blank lines separate."""
     for block in _BLANK_LINE.split(text):
         if block and not block.isspace():
             yield block
 
 
 def python_text(source: str) -> Iterator[str]:
-    """Yield the docstrings and comments of a module; a lexer, so old syntax is fine too."""
+    """Yield the docstrings and comments of a module; it only lexes, so old syntax works too."""
     for found in _PYTHON.finditer(source):
         if comment := found["comment"]:
             yield from blocks(_HASH_MARGIN.sub("", comment))
@@ -79,13 +79,13 @@ def manual_text(source: str) -> Iterator[str]:
 
 
 def html_text(source: str) -> Iterator[str]:
-    """Yield the paragraphs of a page."""
+    """Yield the paragraphs of an HTML page."""
     text = _HTML_BREAK.sub("\n\n", _HTML_DROPPED.sub(" ", source))
     yield from blocks(html.unescape(_HTML_TAG.sub("", text)))
 
 
 def json_text(source: str) -> Iterator[str]:
-    """Yield the strings of a JSON file, such as a catalogue of translations."""
+    """Yield the strings of a JSON file, such as a catalog of translations."""
     try:
         values: list[Any] = [json.loads(source)]
     except (ValueError, RecursionError):
@@ -101,7 +101,7 @@ def json_text(source: str) -> Iterator[str]:
 
 
 def catalogue_text(data: bytes) -> Iterator[str]:
-    """Yield the translations of a compiled gettext catalogue.
+    """Yield the translations of a compiled gettext catalog.
 
     Format: https://www.gnu.org/software/gettext/manual/html_node/MO-Files.html
     """

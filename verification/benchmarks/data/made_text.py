@@ -1,14 +1,14 @@
-"""The data benchmark's fixed text: made-up documents, the same bytes on every machine.
+"""Makes the data benchmark's fixed text: made-up documents, the same bytes on every machine.
 
     python -m verification.benchmarks.data.made_text [--megabytes 250] [--state-dir .local]
 
-Figures of two machines can be compared on it, which they cannot on each one's own documents. It is
-as hard for a tokenizer as those where that costs time: words are as frequent as in Zipf's law, one
-in twenty-five is new to the document, some are in other scripts, and a tenth is no prose. For how
-well rows can be filled or duplicates be found it says nothing.
+With it, the figures of two machines can be compared; with each machine's own documents they cannot.
+In what costs time, it is as hard for a tokenizer as those: word frequencies follow Zipf's law, one
+word in 25 is new to the document, some words are in other scripts, and a tenth of the documents is
+not prose. It says nothing about how well rows can be filled or duplicates found.
 
-Only whole numbers and divisions are drawn with, which are the same everywhere; numpy keeps the
-stream of its ``RandomState`` for ever.
+The random choices use only integers and divisions, which give the same results everywhere; numpy
+never changes the stream of its ``RandomState``.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _SEED = 20260101
 _ONSETS = [*"bcdfghjklmnprstvwz", *(f"{letter}r" for letter in "bdgpt"), "ch", "qu", "sh", "th"]
 _NUCLEI = [*"aeiou", "ai", "ea", "ou"]
 _CODAS = ["", "", *"lmnrstx", "nk", "rt", "st"]
-# Beginnings of blocks with letters for lower case: Greek, Cyrillic, Hebrew, Hangul, kanji.
+# First code points of blocks of letters, and their sizes: Greek, Cyrillic, Hebrew, Hangul, kanji.
 _SCRIPTS = ((0x3B1, 24), (0x430, 32), (0x5D0, 26), (0xAC00, 400), (0x4E00, 800))
 _WORDS, _FOREIGN_WORDS = 60_000, 12_000
-# As in Mandelbrot's form of Zipf's law, for English.
+# The shift in Mandelbrot's form of Zipf's law, for English.
 _ZIPF_SHIFT = 2.7
 _NEW_WORD_EVERY = 25
 _COMMA_EVERY = 12
-# One document in ten is of each.
+# One of these is drawn for each document.
 _PARTS = (*(Part.ENGLISH,) * 8, Part.OTHER_SCRIPT, Part.NOISY)
 
 
@@ -46,13 +46,13 @@ class _Lexicon:
     """Words with their frequencies."""
 
     def __init__(self, words: list[str]) -> None:
-        # A word, and at the same distance behind it the word with a comma.
+        # All words, then all words with a comma, in the same order.
         self._words = np.array([*words, *(f"{word}," for word in words)], dtype=object)
         self._count = len(words)
         self._below = np.cumsum(1 / (np.arange(self._count) + _ZIPF_SHIFT))
 
     def draw(self, random: np.random.RandomState, count: int) -> list[str]:
-        """Return so many words, some with a comma."""
+        """Return ``count`` words, some with a comma."""
         places = np.searchsorted(self._below, random.random_sample(count) * self._below[-1])
         places = np.minimum(places, self._count - 1)
         places += self._count * (random.randint(_COMMA_EVERY, size=count) == 0)
@@ -61,7 +61,7 @@ class _Lexicon:
 
 
 def documents(characters: int) -> Iterator[tuple[Part, str]]:
-    """Yield documents of at least so many characters together, a sentence a line."""
+    """Yield documents, one sentence per line, at least ``characters`` characters in total."""
     random = np.random.RandomState(_SEED)
     prose = _Lexicon(sorted({_word(random) for _ in range(_WORDS)}, key=_order))
     foreign = _Lexicon(sorted({_foreign(random) for _ in range(_FOREIGN_WORDS)}, key=_order))
@@ -77,7 +77,7 @@ def documents(characters: int) -> Iterator[tuple[Part, str]]:
 
 
 def _order(word: str) -> tuple[int, bytes]:
-    """Put short words first, which are the frequent ones."""
+    """Return the sort key of a word: short words come first, and are the frequent ones."""
     return len(word), hashlib.sha256(word.encode()).digest()
 
 
@@ -124,7 +124,7 @@ def _noise(random: np.random.RandomState) -> str:
 
 
 def make(folder: Path, megabytes: int = MEGABYTES, *, shard_bytes: int = SHARD_BYTES) -> Corpus:
-    """Return the made-up corpus, made now or found in ``folder``."""
+    """Return the made-up corpus, made now or already in ``folder``."""
     recipe = f"made {VERSION} {megabytes} {shard_bytes}"
     mark = hashlib.sha256(recipe.encode()).hexdigest()
     target = folder.resolve() / mark[:16]
@@ -151,7 +151,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def made_folder(state_dir: Path) -> Path:
-    """Return where the made-up text is kept."""
+    """Return the folder of the made-up text."""
     return state_dir / "bench-data" / "made"
 
 

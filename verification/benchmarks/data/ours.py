@@ -1,4 +1,4 @@
-"""Runs the data job as a user would: its command, in a store of its own, on a list of files."""
+"""Runs the data job as a user would: its command, in a separate store, on a list of files."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class OurRun:
 
     @property
     def tokens(self) -> int:
-        """Real tokens in the records, [CLS] and [SEP] included."""
+        """The number of real tokens in the records, including [CLS] and [SEP]."""
         return sum(self.manifest.tokens.values())
 
     @property
     def text_tokens(self) -> int:
-        """Tokens of the text alone, each once."""
+        """The number of tokens of the text alone, each counted once."""
         return self.manifest.statistics.text_tokens
 
     def row_fill(self, max_seq_length: int) -> float:
-        """Return the share of the training rows' places that hold tokens."""
+        """Return the share of the positions in the training rows that hold tokens."""
         manifest = self.manifest
         main = max_seq_length == manifest.max_seq_length
         tokens = (manifest.tokens if main else manifest.extra_tokens)[Split.TRAIN]
@@ -50,9 +50,9 @@ def settings(
     workers: int = 1,
     extra_max_seq_length: int | None = None,
 ) -> PipelineConfig:
-    """Return the configuration of a run; what is not named here is the default.
+    """Return the configuration of a run; other settings keep their defaults.
 
-    The input is one sentence a line, as tf-models' script wants it, so both read the same files.
+    The input is one sentence per line, as tf-models' script needs it, so both read the same files.
     """
     return PipelineConfig(
         corpus=CorpusConfig(input_format="sentences", duplicates=duplicates),
@@ -69,7 +69,7 @@ def settings(
 
 
 def run_ours(config: PipelineConfig, shards: Sequence[Path], work: Path) -> OurRun:
-    """Convert the shards and measure it; the records are removed again."""
+    """Convert the shards and measure this; the records are deleted afterward."""
     with prepared(config, shards, work) as arguments:
         usage = run_module("beam_jobs.prepare_corpus", *arguments)
         return OurRun(usage, PartitionManifest.load(usage.result["manifest"]))
@@ -77,7 +77,7 @@ def run_ours(config: PipelineConfig, shards: Sequence[Path], work: Path) -> OurR
 
 @contextmanager
 def prepared(config: PipelineConfig, shards: Sequence[Path], work: Path) -> Iterator[list[str]]:
-    """Make a store with a vocabulary; yield the arguments of ``beam_jobs.prepare_corpus``."""
+    """Yield the arguments of ``beam_jobs.prepare_corpus`` for a new store with a vocabulary."""
     work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ours-", dir=work.resolve()) as name:
         folder = Path(name)

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 _SAMPLE_SECONDS = 0.2
-# A short process would be gone before its first sample.
+# A short process would end before a later first sample.
 _FIRST_SAMPLE_SECONDS = 0.01
 _LOG_LINES = 15
 _REPOSITORY = Path(__file__).parents[3]
@@ -32,15 +32,15 @@ _ENVIRONMENT = {
 
 
 class CommandFailedError(RuntimeError):
-    """A measured command failed; the message has the end of its log."""
+    """An error: a measured command failed; the message has the end of its log."""
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process and its children used, and the JSON object it printed last, if any.
+    """Resource usage of a process and its children, and the JSON object it printed last, if any.
 
     ``peak_rss_mb`` of several processes is the largest sum seen; memory they share counts in each.
-    ``rounds_s``: the times of all rounds, of which this is the one in the middle.
+    ``rounds_s``: the times of all rounds, of which this one is the median.
     """
 
     wall_s: float
@@ -51,7 +51,7 @@ class Usage:
 
     @property
     def best_s(self) -> float:
-        """Return the time of the fastest round."""
+        """The time of the fastest round."""
         return min(self.rounds_s, default=self.wall_s)
 
 
@@ -95,7 +95,7 @@ def run(argv: Sequence[str]) -> Usage:
 
 
 def _watch(pid: int) -> tuple[int, int, float]:
-    """Wait for the end of a process; return peak memory in bytes, wait status and CPU seconds."""
+    """Wait until a process ends; return peak memory in bytes, wait status and CPU seconds."""
     peak = 0
     handle = os.pidfd_open(pid)
     end = select.poll()  # select() would refuse a descriptor above 1,023
@@ -114,7 +114,7 @@ def _watch(pid: int) -> tuple[int, int, float]:
 
 
 def _high_water_mark(pid: int) -> int:
-    """Return the kernel's own record of the peak, so that nothing falls between two samples."""
+    """Return the kernel's record of the peak, so that no peak between two samples is missed."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().split("\n")
     except OSError:

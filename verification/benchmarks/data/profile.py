@@ -2,8 +2,8 @@
 
     python -m verification.benchmarks.data.profile [--megabytes 40] [--packing doc_sentences]
 
-Looks at the stack every few milliseconds of CPU time; other programs on the machine change nothing.
-A sample belongs to the innermost of: an import, a module of ours, Beam.
+Samples the stack every few milliseconds of CPU time, so other programs on the machine do not affect
+it. A sample counts for the innermost of: an import, a module of ours, Beam.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _REPOSITORY = str(Path(__file__).parents[3])
 
 
 class Sampler:
-    """Counts samples of the main thread by what they belong to."""
+    """Counts of samples of the main thread, by the place they belong to."""
 
     def __init__(self) -> None:
         self.samples: Counter[str] = Counter()
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Sample as long as the context lasts."""
+        """Take samples while the context is open."""
         signal.signal(signal.SIGPROF, self._sample)
         signal.setitimer(signal.ITIMER_PROF, _SECONDS_BETWEEN_SAMPLES, _SECONDS_BETWEEN_SAMPLES)
         try:
@@ -52,7 +52,7 @@ class Sampler:
 
 
 def place_of(filename: str) -> str | None:
-    """Return what a stack frame's file stands for, or None to look at the caller's."""
+    """Return the place that a stack frame's file counts for; None: look at the caller's frame."""
     if filename.startswith("<frozen importlib"):
         return "imports"
     if "/apache_beam/" in filename:

@@ -1,4 +1,4 @@
-"""The rows of the benchmark: which runs each needs, and the number it draws from them."""
+"""The rows of the data benchmark: the runs that each needs, and the value computed from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verification.benchmarks.results import Row
 _TF_MODELS = "tf-models-official create_pretraining_data"
 _COLLATOR = "transformers DataCollatorForLanguageModeling"
 _RAW = "tokenizers encode_batch_fast, one thread"
-# That of RoBERTa.
+# The vocabulary size of RoBERTa.
 _BPE_SIZE = 50265
 PeerRun = Callable[[int], tuple[Usage, int]]
 _PLAIN_PACKINGS = PACKINGS[:2]
@@ -29,7 +29,7 @@ def _spread(*usages: Usage) -> float | None:
 
 
 def _versus(name: str, bench: Bench, size: int, peer: str, run: PeerRun) -> Row:
-    """Compare the tokens per second of sentence pairs with a peer's, both from start to exit."""
+    """Compare the tokens per second of our sentence pairs with a peer, both from start to exit."""
     ours = bench.ours(size, "segment_pair")
     used, (theirs, their_tokens) = ours.usage, run(size)
     value, other = ours.tokens / used.wall_s, their_tokens / theirs.wall_s
@@ -59,20 +59,23 @@ def _versus(name: str, bench: Bench, size: int, peer: str, run: PeerRun) -> Row:
 
 
 def nsp_vs_tf_models(bench: Bench) -> Iterator[Row]:
-    """Sentence pairs against the script that many use for them."""
+    """Yield rows that compare sentence pairs with the script that many use for them."""
     for number, size in enumerate(bench.sizes.nsp):
         name = "ours_nsp_vs_tf_models" + (f"_{size}mb" if number else "")
         yield _versus(name, bench, size, _TF_MODELS, bench.tf_models)
 
 
 def nsp_vs_hf_collator(bench: Bench) -> Iterator[Row]:
-    """Sentence pairs against a peer that makes plain rows and writes no TFRecords."""
+    """Yield a row that compares sentence pairs with a peer of plain rows and no TFRecords."""
     name, size = "ours_nsp_vs_hf_collator", bench.sizes.collator
     yield _versus(name, bench, size, _COLLATOR, bench.hf_collator)
 
 
 def packed_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
-    """The whole job against nothing but the tokenizer: tokens of the text, each counted once."""
+    """Yield rows that compare the whole job with only the tokenizer.
+
+    Tokens of the text are counted, each once.
+    """
     for number, size in enumerate(bench.sizes.packed):
         peer, raw = bench.tokenizer("raw_tokenizer", size)
         for packing in _PLAIN_PACKINGS:
@@ -107,12 +110,15 @@ def packed_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
 
 
 def tokenizer_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
-    """Only the tokenizers, both on text in memory, start-up not counted."""
+    """Yield a row that compares only the tokenizers, on text in memory, without start-up."""
     yield _tokenizers("tokenizer_vs_raw_tokenizer", bench, None)
 
 
 def bpe_vs_raw_tokenizer(bench: Bench) -> Iterator[Row]:
-    """The same with byte-level BPE, whose vocabulary is learned first."""
+    """Yield a row that compares the tokenizers with byte-level BPE.
+
+    The BPE vocabulary is learned first, if there is none yet.
+    """
     vocabulary = bench.corpus.bpe_vocabulary
     if not vocabulary.exists():
         say("learning byte-level BPE from the text that is in no shard …")
@@ -150,7 +156,7 @@ def _tokenizers(name: str, bench: Bench, vocabulary: Path | None) -> Row:
 
 
 def two_cores_vs_one(bench: Bench) -> Iterator[Row]:
-    """The steady part: what a large input takes longer than a small one."""
+    """Yield a row of the speed without start-up, from the times of a large and a small input."""
     small, large = bench.sizes.steady
     shards = bench.corpus.take(small)
     if processes_for([str(path) for path in shards], [p.stat().st_size for p in shards], 2) != 2:
@@ -187,7 +193,7 @@ def two_cores_vs_one(bench: Bench) -> Iterator[Row]:
 
 
 def peak_memory(bench: Bench) -> Iterator[Row]:
-    """Peak memory of a large input and of a small one."""
+    """Yield rows that compare the peak memory of a large input with that of a small one."""
     small, large = bench.sizes.memory
     for packing in ("doc_sentences", "segment_pair"):
         low = bench.ours(small, packing).usage.peak_rss_mb
@@ -205,7 +211,7 @@ def peak_memory(bench: Bench) -> Iterator[Row]:
 
 
 def row_fill(bench: Bench) -> Iterator[Row]:
-    """The share of the training rows' places that hold tokens."""
+    """Yield rows of the share of the positions in the training rows that hold tokens."""
     for packing in PACKINGS:
         ours = bench.ours(bench.sizes.fill, packing, extra=512)
         for length in (128, 512):
@@ -219,7 +225,7 @@ def row_fill(bench: Bench) -> Iterator[Row]:
 
 
 def near_duplicates(bench: Bench) -> Iterator[Row]:
-    """What looking for similar documents costs, against exact copies only."""
+    """Yield a row that compares looking for similar documents with only exact copies."""
     size = bench.sizes.near
     near, exact = bench.ours(size, "doc_sentences", "near"), bench.ours(size, "doc_sentences")
     value, other = (bench.megabytes(size) / run.usage.wall_s for run in (near, exact))

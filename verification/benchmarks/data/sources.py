@@ -1,4 +1,4 @@
-"""The files of this machine that hold text, and what is read out of one."""
+"""Finds the files of this machine that hold text, and reads blocks of text from them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _PLAIN = {
 }
 _C = {".h", ".hpp", ".hh", ".hxx", ".inc", ".cuh", ".proto"}
 _MANUAL = re.compile(r"\.[1-9][a-z]*$")
-# Every package has its own copy of files that are tables rather than text.
+# Every package has its own copy of these files; they are tables and not text.
 _SKIPPED_NAMES = {"RECORD", "INSTALLER", "WHEEL", "REQUESTED", "copyright.gz"}
-# One Python file in so many gives its code to the noisy part.
+# About one Python file in this many also gives its code to the noisy part.
 _CODE_EVERY = 8
 
 
 class Source(NamedTuple):
-    """A file that may hold text, and the group it is counted in."""
+    """A file that may hold text, and the group in which it is counted."""
 
     group: str
     path: str
@@ -45,7 +45,7 @@ class Source(NamedTuple):
 
 
 def installation_roots() -> dict[str, list[Path]]:
-    """Return the folders to look in, by group; those that do not exist are left out."""
+    """Return the folders to search, by group; folders that do not exist are left out."""
     paths = sysconfig.get_paths()
     site = dict.fromkeys((paths["purelib"], paths["platlib"]))
     roots = {
@@ -84,7 +84,7 @@ def _walk(folder: str) -> Iterator[tuple[str, int]]:
 
 
 def fingerprint(sources: Iterable[Source]) -> str:
-    """Return a hash that is equal while the same files are installed."""
+    """Return a hash that stays the same while the same files are installed."""
     digest = hashlib.sha256()
     for source in sources:
         digest.update(f"{source.path}\t{source.bytes}\n".encode(errors="surrogateescape"))
@@ -92,7 +92,7 @@ def fingerprint(sources: Iterable[Source]) -> str:
 
 
 def _kind(path: str) -> str | None:
-    """Return how a file is read, or None when it holds no text."""
+    """Return how a file is to be read; None: it holds no text."""
     name = path.removesuffix(".gz").removesuffix(".bz2").removesuffix(".xz")
     suffix = os.path.splitext(name)[1].lower()
     by_suffix = {".py": "python", ".pyi": "python", ".mo": "catalogue", ".json": "json"}
@@ -110,7 +110,7 @@ def _kind(path: str) -> str | None:
 
 
 def read_blocks(source: Source) -> list[Block]:
-    """Return the blocks of a file that are of use; of a file without text, none."""
+    """Return the usable blocks of a file; none for a file without text."""
     data = _read(source.path)
     kind = _kind(source.path)
     if kind == "catalogue":
@@ -138,5 +138,5 @@ def _read(path: str) -> bytes:
         decompress = _DECOMPRESS.get(os.path.splitext(path)[1])
         return decompress(data) if decompress else data
     except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError):
-        # Unreadable or damaged files are no text of this machine.
+        # Unreadable or damaged files are skipped.
         return b""

@@ -1,1 +1,1 @@
-"""Fine-tuning against Hugging Face's: the same metrics, and how fast a step is."""
+"""Compares our fine-tuning with Hugging Face's: equal metrics, and the speed of a step."""

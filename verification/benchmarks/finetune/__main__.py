@@ -1,9 +1,9 @@
-"""Compares our fine-tuning with that of PyTorch and transformers: its speed, and what comes out.
+"""Compares our fine-tuning with that of PyTorch and transformers: its speed and its metrics.
 
     python -m verification.benchmarks.finetune [--quick] [--only speed] [--state-dir .local]
 
-Prints one JSON object a line on stdout, progress on stderr. What the rows mean is in
-docs/evidence/finetuning-speed.md. Needs the environment of PyTorch: `make bench-finetune` makes it.
+Prints one JSON object per line on stdout, progress on stderr. docs/evidence/finetuning-speed.md
+explains the rows. Needs the PyTorch environment, which `make bench-finetune` creates.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _QUICK_SEEDS = (1, 2)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the benchmark; return the exit status: 1 if a row was not measured, or disturbed."""
+    """Run the benchmark; return the exit status: 1 if a row was not measured or was disturbed."""
     quick = "few steps, two seeds, a hardly trained encoder"
     parser = contest_parser("python -m verification.benchmarks.finetune", __doc__, GROUPS, quick)
     options = parser.parse_args(argv)
     state_dir = options.state_dir.resolve()
-    # The same store as the demo's, so that its model is found if it is there.
+    # The demo's store, so that its model is reused if there is one.
     store = store_of(state_dir)
     harvested = harvest()
     task = docstrings.build(harvested)

@@ -3,7 +3,7 @@
     .venv-torch/bin/python -m verification.benchmarks.finetune.hugging_face_trials \\
         FOLDER [--threads 2]
 
-Prints one JSON object a line: seed and metrics on the test split.
+Prints one JSON object per line: seed, accuracy on the test split, and seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ORDER = "order/"
 
 
 def train(folder: Path, seed: int) -> npt.NDArray[np.float32]:
-    """Return the logits on the test split after a training."""
+    """Train with a seed; return the logits on the test split."""
     recipe = json.loads((folder / work.RECIPE).read_text())
     with np.load(folder / work.ARRAYS) as stored:
         arrays = dict(stored)

@@ -1,8 +1,8 @@
-"""Writes what both sides read: the examples of a prepared task as arrays, and their order.
+"""Writes the input of both sides: the examples of a prepared task as arrays, and their order.
 
     python -m verification.benchmarks.finetune.prepare FOLDER --recipe JSON --steps N --seeds 1,2,3
 
-The folder has the URI of the task's manifest already.
+The folder already has the URI of the task's manifest.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from verification.benchmarks.finetune import work
 
 
 def write(folder: Path, recipe: RecipeConfig, steps: int | None) -> None:
-    """Write recipe and arrays.
+    """Write the recipe and the arrays.
 
-    :param steps: how many the order is for; None: as many as the recipe has.
+    :param steps: number of steps that the order covers; None: all steps of the recipe.
     """
     task = Task.load((folder / work.MANIFEST).read_text())
     arrays: dict[str, npt.NDArray[Any]] = {}

@@ -1,4 +1,4 @@
-"""The rows of the fine-tuning benchmark: what is measured, and the numbers drawn from it."""
+"""The rows of the fine-tuning benchmark: the measurements, and the values computed from them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ PACKAGE = "verification.benchmarks.finetune.sides"
 DROPOUT = 0.1
 _SPEED_BATCHES = 64
 _FORMAT = "hugging_face"
-# Of the two-sided test of whether two means of some seeds differ by more than seeds do.
+# Level of the two-sided test of whether the means of two sets of seeds differ by more than chance.
 _LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class Bench:
-    """Where things are, and how long is measured."""
+    """The locations and settings of a benchmark run."""
 
     store: StoreLayout
     work: Path
@@ -46,13 +46,13 @@ class Bench:
     random_seeds: Sequence[int]
 
     def forget(self) -> None:
-        """Remove what both sides worked on, so that it can be made again."""
+        """Delete the working folder of both sides, so that it can be made again."""
         shutil.rmtree(self.work)
         self.work.mkdir()
 
 
 def speed(bench: Bench) -> Row:
-    """Compare the time of a step with the faster of Hugging Face's eager and compiled."""
+    """Compare the time of a step with the fastest of Hugging Face's variants."""
     recipe = speed_recipe(DROPOUT)
     trials = _planned(bench, Recipe(max_seq_length=recipe.max_seq_length))
     folder = _prepared(bench, "speed", trials, recipe, "--steps", str(_SPEED_BATCHES))
@@ -64,7 +64,7 @@ def speed(bench: Bench) -> Row:
 
 
 def speed_row(found: dict[SideName, Measured], ours: SideName) -> Row:
-    """Return the row of a contest; ``ratio`` is how many times faster than the fastest peer.
+    """Return the row of a contest; ``ratio`` is the speed relative to the fastest peer.
 
     :raises ValueError: the sides train different numbers of weights.
     """
@@ -95,7 +95,7 @@ def speed_row(found: dict[SideName, Measured], ours: SideName) -> Row:
 
 
 def metrics(bench: Bench) -> Row:
-    """Fine-tune on both sides from the same encoder, in the same order, from each seed."""
+    """Fine-tune on both sides from the same encoder, in the same order, with each seed."""
     trials = _planned(bench, Recipe(random_seeds=bench.random_seeds))
     trials.train()
     results = trials.results(PRETRAINED)
@@ -120,7 +120,7 @@ def metrics(bench: Bench) -> Row:
 
 
 def metrics_row(ours: Sequence[float], theirs: Sequence[float]) -> Row:
-    """Return the row of accuracies by seed; ``t`` and ``p`` are of Welch's test of the means."""
+    """Return the row of accuracies by seed; ``t`` and ``p`` are from Welch's test of the means."""
     test = stats.ttest_ind(ours, theirs, equal_var=False)
     return Row(
         "finetune_accuracy_vs_hf",
@@ -152,13 +152,13 @@ def _prepared(bench: Bench, name: str, trials: Trials, settings: RecipeConfig, *
     folder.mkdir()
     (folder / work.MANIFEST).write_text(bench.store.resolve(trials.plan.manifests[bench.task]))
     words = ("--recipe", settings.model_dump_json(), *more)
-    # In a process of its own, so that this one stays free of TensorFlow.
+    # In a child process, so that this process does not load TensorFlow.
     run_module("verification.benchmarks.finetune.prepare", str(folder), *words)
     return folder
 
 
 def _export(bench: Bench, folder: Path) -> None:
-    """Put the encoder into the folder as Hugging Face has it, by the project's own export."""
+    """Export the encoder to the folder in Hugging Face's format, with the project's export."""
     line = run_module(
         "training.export_model",
         *("--model", str(bench.pretrained.encoder.uri), "--store", bench.store.root),

@@ -1,1 +1,1 @@
-"""Shows on small models that the defaults of a training are better than what they replaced."""
+"""Shows on small models that the training defaults are better than the earlier defaults."""

@@ -1,11 +1,11 @@
-"""Shows what today's defaults of a training prevent, by what happens without them.
+"""Shows the faults that today's training defaults prevent, by running without them.
 
 Copy-paste: ``python -m verification.benchmarks.recipe_check --only ratchet``. All of it takes some
-six minutes on two cores. Models that take minutes to train stay in the state folder, so that an
-interrupted call goes on; the rest is done anew.
+six minutes on two cores. Models that take minutes to train stay in the state folder, so that a
+repeated call resumes after an interrupted one; everything else is done again.
 
-One JSON object a line on stdout: name, before, after, holds. The last line is a summary. Exit code:
-0 all hold; 1 one does not.
+One JSON object per line on stdout: name, before, after, holds. The last line is a summary. Exit
+code: 0 if all hold; 1 if one does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Trials of models that are right as often as is asked for, stored as the trainer stores them."""
+"""Makes trials of models with a given accuracy, stored as the trainer stores them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from trained_models.downstream.trials import FinishedTrial
 class DrawnModel:
     """A model of a classification task.
 
-    :ivar encoder: what it was trained from.
-    :ivar right: how likely it is right for each of the N test examples, shape [N].
-    :ivar seed: of the draws; each trial adds its own.
+    :ivar encoder: the encoder it was trained from.
+    :ivar right: probability that it is right, for each of the N test examples, shape [N].
+    :ivar seed: seed of the draws; each trial adds its own.
     """
 
     name: str
@@ -49,7 +49,7 @@ def write_trial(
 ) -> FinishedTrial:
     """Store a trial's result and its predictions of the test split below a folder of trials.
 
-    :param labels: the right ones, by ``example_id``, shape [N].
+    :param labels: the correct labels, by ``example_id``, shape [N].
     """
     trial = Trial(
         trial_id=f"{manifest.name}.{model.name}.0.{random_seed}",
@@ -82,7 +82,7 @@ def write_trial(
 def _outputs(
     labels: npt.NDArray[np.int64], count: int, model: DrawnModel, random_seed: int
 ) -> npt.NDArray[np.float64]:
-    """Draw outputs that are largest at the right label, or at another one, shape [N, L]."""
+    """Return drawn outputs, each largest at the correct label or at another one, shape [N, L]."""
     random = np.random.default_rng((model.seed, random_seed))
     wrong = (labels + random.integers(1, count, len(labels))) % count
     is_right = random.random(len(labels)) < model.right

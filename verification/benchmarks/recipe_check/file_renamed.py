@@ -1,4 +1,4 @@
-"""Files are renamed and prepared anew: is still held out what was?"""
+"""Checks that the same text stays held out when files are renamed and prepared again."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _Sides = dict[bytes, bool]
 
 
 def check(state_dir: Path) -> Finding:
-    """Prepare the same pages twice, of which every second has another name the second time.
+    """Prepare the same pages twice; the second time every second page has another name.
 
-    The second time in a store that knows nothing of the first. Today a file's side follows from
-    what is in it. What a key of names would do is ``before``: each paragraph is a record that names
-    its file, and ``corpus.group_field`` splits by that name.
+    The second time is in a store that knows nothing of the first. Today a file's side depends on
+    its content. ``before`` shows the effect of splitting by name: each paragraph is a record that
+    names its file, and ``corpus.group_field`` splits by that name.
 
-    :param state_dir: the store is there; it is written anew.
+    :param state_dir: parent folder of the store, which is written again.
     """
     root = state_dir / NAME
     first = pages()
@@ -77,7 +77,7 @@ def sides(store: StoreLayout, settings: Mapping[str, Any]) -> _Sides:
 
 
 def _compared(first: _Sides, second: _Sides) -> Figures:
-    """Return how many documents there are, and how many are not on the side that they were on."""
+    """Return the numbers of documents, of held-out ones, and of those that changed sides."""
     changed = sum(second.get(document) is not side for document, side in first.items())
     return {
         "documents": len(first),

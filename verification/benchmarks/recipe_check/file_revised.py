@@ -1,4 +1,4 @@
-"""Files are revised and come again the next day: is still held out what was?"""
+"""Checks that the same files stay held out when revised files come again the next day."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _Sides = dict[str, Split]
 
 
 def check(state_dir: Path) -> Finding:
-    """Prepare pages on two days, each page with one word changed on the second; a page is a file.
+    """Prepare pages on two days; on the second, each page has one more word. A page is a file.
 
-    ``before``, the second day is prepared in a store that knows nothing of the first, so that every
-    page is drawn anew. Today it comes after the first day in the same lineage.
+    For ``before``, the second day is prepared in a store that knows nothing of the first, so that
+    every page is drawn again. Today it follows the first day in the same lineage.
 
-    :param state_dir: the stores are there; they are written anew.
+    :param state_dir: parent folder of the stores, which are written again.
     """
     root = state_dir / NAME
     first, second = pages(), {name: _revised(text) for name, text in pages().items()}
@@ -58,7 +58,7 @@ def _revised(text: str) -> str:
 
 
 def sides(store: StoreLayout, partition: str) -> _Sides:
-    """Prepare a partition; return the side of each file of which anything is used."""
+    """Prepare a partition; return the side of each file that has records."""
     manifest: PartitionManifest = prepare(store, _SETTINGS, partition)
     return {
         shard.input_uri.rpartition("/")[2]: file.split
@@ -69,7 +69,7 @@ def sides(store: StoreLayout, partition: str) -> _Sides:
 
 
 def _compared(first: _Sides, second: _Sides) -> Figures:
-    """Return how many files there are, and how many changed sides from one day to the next."""
+    """Return the number of files, and how many changed sides from one day to the next."""
     held_out = {name for name, side in first.items() if side is Split.VALIDATION}
     then = {name for name, side in second.items() if side is Split.VALIDATION}
     return {

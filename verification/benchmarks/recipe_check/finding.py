@@ -1,4 +1,4 @@
-"""What a check of the recipe finds."""
+"""The result of a check of the recipe."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that could go wrong, with other settings and with the defaults.
+    """One possible fault, with other settings and with the defaults.
 
-    :ivar before: figures of the settings that were the default, or of a gate without the rule.
-    :ivar after: the same figures of today's defaults.
+    :ivar before: figures with the earlier defaults, or with a gate without the rule.
+    :ivar after: the same figures with today's defaults.
     :ivar holds: whether ``before`` shows the fault and ``after`` does not.
     """
 
@@ -23,5 +23,5 @@ class Finding:
     holds: bool
 
     def as_dict(self) -> Figures:
-        """Return what is printed as a line of JSON."""
+        """Return the finding as the object that is printed as a line of JSON."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""The first update of a published model: a candidate that knows less, but more than frequencies."""
+"""Checks the first update of a published model: a worse candidate, but better than frequencies."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _STEPS = LENGTH.first_steps * 3 // 4
 
 
 def check(state_dir: Path) -> Finding:
-    """Judge a model that knows less than the one it is to replace, in two ways.
+    """Judge a model that is worse than the one it would replace, in two ways.
 
-    It was trained for fewer steps: better than token frequencies, worse than the other. Before, a
-    lineage that began with a published model had none in use in its first run, so that such a
-    candidate was compared with frequencies. Now the published model is its first version.
+    It was trained for fewer steps: better than token frequencies, worse than the other model.
+    Before, a lineage that began with a published model had no model in production in its first run,
+    so such a candidate was compared with frequencies. Now the published model is its first version.
 
     :param state_dir: trained models stay there, and are not trained again.
     """
@@ -46,7 +46,7 @@ def check(state_dir: Path) -> Finding:
 
 
 def named(report: EvaluationReport) -> EvaluationReport:
-    """Call the two models of an evaluation what the gate calls them, the candidate first."""
+    """Return the report with the gate's names for the two models, the candidate first."""
     names = ("candidate", "baseline")
     models = [
         model.model_copy(update={"name": name})

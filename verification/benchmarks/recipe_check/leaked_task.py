@@ -1,6 +1,6 @@
-"""A task of which half of the test examples are training text, and a model that knows these only.
+"""Checks a task with half of its test examples in the training text, and a model that knows these.
 
-The data jobs prepare partition and task; what the models answer is drawn.
+The data jobs prepare the partition and the task; the models' answers are drawn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from verification.benchmarks.recipe_check.pages import PARTITION, new_store, pag
 
 NAME = "leaked-task"
 LEAKED = 200
-"""Test examples that are training text; so many are not."""
+"""Number of test examples that are training text; the same number is not."""
 _LABELS = ("first", "second")
 _SEEDS = (1, 2, 3)
 _RIGHT, _RIGHT_ON_LEAKED = 0.6, 0.95
@@ -46,17 +46,17 @@ _NOBODY = EncoderSource(uri=None, version_id=None)
 
 
 def check(state_dir: Path) -> Finding:
-    """Compare two models that are equally good on what neither has seen.
+    """Compare two models that are equally good on text that neither has seen.
 
-    Before, nobody looked. Now the job that prepares the task looks its test examples up, and a
-    model has helped only if it also did without those that were found.
+    Before, nothing checked for this. Now the job that prepares the task looks up its test examples,
+    and a model has helped only if it also helped without the examples that were found.
 
-    :param state_dir: the store is there; it is written anew.
+    :param state_dir: parent folder of the store, which is written again.
     """
     found = pages()
     seen = dict(list(found.items())[::2])
     store = new_store(state_dir / NAME, {f"{name}.txt": text for name, text in seen.items()})
-    # So that all paragraphs of a page that is trained on are.
+    # So that all paragraphs of a training page are trained on.
     partition = prepare(store, {"corpus.split_by": "file"})
     leaked = _examples(found, _trained(partition))[:LEAKED]
     others = _examples(found, found.keys() - seen.keys())
@@ -85,9 +85,9 @@ def _trained(partition: PartitionManifest) -> set[str]:
 
 
 def _examples(found: dict[str, str], names: Iterable[str]) -> list[str]:
-    """Return the paragraphs of pages that are of an example's length and occur in no other place.
+    """Return the paragraphs of pages that have the length of an example and occur only once.
 
-    :param names: of the pages; they are taken in order of the alphabet.
+    :param names: names of the pages, which are used in alphabetical order.
     """
     split = {
         name: [" ".join(one.split()) for one in text.split("\n\n")] for name, text in found.items()
@@ -128,7 +128,7 @@ def _test_lines(task: PreparedTask) -> npt.NDArray[np.int64]:
 
 
 def _version(store: StoreLayout, partition: PartitionManifest) -> EncoderSource:
-    """Store the record of a version that has seen the partition; its weights nobody reads."""
+    """Store the record of a version that has seen the partition; nothing reads its weights."""
     lineage, name = store.lineage(partition.lineage_id), "v-1"
     ModelVersion(
         version_id=name,
@@ -166,7 +166,7 @@ def _compare(
 
 
 def _figures(comparison: ModelComparison) -> Figures:
-    """Return the verdict, and the difference that it rests on with its interval."""
+    """Return the verdict, and the difference behind it with its interval."""
     findings = comparison.training_text
     judged = comparison if findings is None or findings.clean is None else findings.clean
     return {

@@ -1,4 +1,4 @@
-"""Little text, seen often: masks that were drawn once are memorized, new ones teach something."""
+"""Checks training on little text, seen often: masks drawn once are memorized, new ones help."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ _SUBJECT = PARTITIONS[1]
 
 
 def check(state_dir: Path) -> Finding:
-    """Continue one model on little text, with either kind of masks and three seeds.
+    """Continue one model on little text, with each kind of masks and three seeds.
 
-    All are scored on held-out documents about the same subject that the little text is of. It
-    memorizes if no model with masks drawn once is better than the start; a loss is in nats per
-    masked token.
+    All are scored on held-out documents about the subject of the little text. The model memorizes
+    if no model with masks drawn once is better than the start; a loss is in nats per masked token.
 
     :param state_dir: trained models stay there, and are not trained again.
     """
@@ -31,7 +30,7 @@ def check(state_dir: Path) -> Finding:
     start = lab.first()
     versions = [start]
     for dynamic in (False, True):
-        # Its documents are the subject's too.
+        # Its documents are about the subject too.
         settings = {"masking.dynamic": dynamic, "corpus.duplicates": "keep"}
         manifest = lab.prepare(_PARTITION, settings)
         versions += [
@@ -56,7 +55,7 @@ def check(state_dir: Path) -> Finding:
 
 
 def _write_little(corpus: Path) -> None:
-    """Write the first documents of a partition as one of their own."""
+    """Write the first documents of a partition as a separate partition."""
     folder = corpus / _PARTITION
     if folder.exists():
         return

@@ -1,4 +1,4 @@
-"""Pages of documentation that every installation has, and what the data job makes of them."""
+"""Provides documentation pages that every installation has, and runs the data job on them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _SETTINGS: dict[str, Any] = {"vocabulary.size": 4000, "model.vocab_size": 4000}
 def pages() -> dict[str, str]:
     """Return the text of pages by package: the long descriptions of installed packages.
 
-    A blank line ends a paragraph of them. The same installation gives the same pages.
+    A blank line ends a paragraph. The same installation gives the same pages.
 
-    :raises FileNotFoundError: the installation has too few.
+    :raises FileNotFoundError: the installation has too few pages.
     """
     found: dict[str, str] = {}
     for path in sorted(Path(sysconfig.get_paths()["purelib"]).glob("*.dist-info/METADATA")):
@@ -46,9 +46,9 @@ def pages() -> dict[str, str]:
 
 
 def new_store(folder: Path, files: Mapping[str, str]) -> StoreLayout:
-    """Return a store that has nothing but these files of the partition, by name.
+    """Return a store with only these files of the partition, by name.
 
-    :param folder: what is there is removed.
+    :param folder: the store's folder; its earlier content is deleted.
     """
     shutil.rmtree(folder, ignore_errors=True)
     store = StoreLayout(str(folder.resolve()))
@@ -70,9 +70,9 @@ def configured(settings: Mapping[str, Any]) -> PipelineConfig:
 def prepare(
     store: StoreLayout, settings: Mapping[str, Any], partition: str = PARTITION
 ) -> PartitionManifest:
-    """Run the data job over a partition of the store, for a lineage of its own vocabulary.
+    """Run the data job over a partition of the store, for a lineage with its own vocabulary.
 
-    :param settings: that differ from the defaults.
+    :param settings: the settings that differ from the defaults.
     """
     config = configured(settings)
     arguments = JobArguments(config, store, partition, config.corpus.input_pattern)

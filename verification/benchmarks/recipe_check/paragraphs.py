@@ -1,4 +1,4 @@
-"""Pages whose paragraphs are documents: rows of padding, and a test on what was trained on."""
+"""Checks pages whose paragraphs are documents: padding, and held-out text of known files."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MOST_SHARED = 0.9
 def check(state_dir: Path) -> Finding:
     """Prepare the same pages in three ways.
 
-    Before: a paragraph is a document, and is trained on or held out by itself. With today's
-    defaults it still is a document, but goes where its file goes, and the log warns of the padding;
-    ``corpus.document=file``, which the warning names, is without it.
+    Before, a paragraph was a document, and was trained on or held out independently. With today's
+    defaults it still is a document, but is on the side of its file, and the log warns about the
+    padding; ``corpus.document=file``, which the warning names, avoids it.
 
-    :param state_dir: the stores are there; they are written anew.
+    :param state_dir: parent folder of the stores, which are written again.
     """
     files = {f"{name}.txt": text for name, text in pages().items()}
     before, defaults, whole = (
@@ -45,7 +45,7 @@ def check(state_dir: Path) -> Finding:
 
 
 def _figures(manifest: PartitionManifest) -> Figures:
-    """Return what the rows waste, and what share of held-out documents is of files trained on."""
+    """Return how full rows are, and the share of held-out documents from files trained on."""
     rows, tokens = sum(manifest.records.values()), sum(manifest.tokens.values())
     held_out = beside = 0
     # A shard is a file.

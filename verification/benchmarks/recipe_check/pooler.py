@@ -1,4 +1,4 @@
-"""A published model has a pooler, which masked-LM training leaves alone: is it in its exports?"""
+"""Checks that exports keep a published model's pooler, which masked-LM training does not change."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _POOLER = "bert.pooler."
 def check(state_dir: Path) -> Finding:
     """Train from a model with a pooler, on masked tokens only, and export the result in two ways.
 
-    Before, a pooler was written where a next-sentence head was trained. Today it is also where one
-    was imported. The weights are random, the commands are the product's.
+    Before, a pooler was written only if a next-sentence head was trained. Today it is also written
+    if a pooler was imported. The weights are random; the commands are those of the product.
 
-    :param state_dir: the store is there; it is written anew.
+    :param state_dir: parent folder of the store, which is written again.
     """
-    # Takes seconds to import.
+    # The import takes seconds.
     from training.exporting.exporter import Exporter
 
     @dataclass(frozen=True)
     class Earlier(Exporter):
-        """The exporter with the rule that it had."""
+        """The exporter with its earlier rule."""
 
         @property
         def has_pooler(self) -> bool:
@@ -69,7 +69,7 @@ def is_kept(before: Figures, after: Figures) -> bool:
     return (
         before["pooler_tensors"] == 0
         and after["pooler_tensors"] == 2
-        # The layers below have moved: it is not just the source that was copied.
+        # The layers below have changed, so the export is not just a copy of the source.
         and after["pooler_difference"] == 0 < after["others_difference"]
     )
 
@@ -122,7 +122,7 @@ def _train(store: StoreLayout, config: PipelineConfig, manifest: str, source: Pa
 
 
 def export(exporter: FormatWriter, folder: Path, source: Path) -> Figures:
-    """Write a Hugging Face folder; return how far its tensors are from the source's."""
+    """Write a Hugging Face folder; return how far its tensors are from those of the source."""
     exporter.write(HUGGING_FACE, folder)
     found, published = (load_file(one / WEIGHTS) for one in (folder, source))
     differences = {name: float(np.abs(found[name] - published[name]).max()) for name in found}

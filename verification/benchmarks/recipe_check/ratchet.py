@@ -1,4 +1,4 @@
-"""Many updates, each of which may lose a little of what the lineage knew: does it add up?"""
+"""Checks that small losses of old knowledge do not add up over many updates of a lineage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHA256 = "0" * 64
 
 @dataclass(frozen=True)
 class _Documents:
-    """A held-out set: what the first model of the lineage loses on each of 100 documents."""
+    """A held-out set: the loss of the lineage's first model on each of 100 documents."""
 
     name: str
     seed: int
@@ -53,10 +53,10 @@ class _Documents:
 
 
 def check(state_dir: Path) -> Finding:
-    """Judge twelve updates with and without the limit on what is forgotten in total.
+    """Judge twelve updates with and without the limit on the total that is forgotten.
 
-    Each is better on its own text and loses 0.085 nats on old text. The scores are drawn, the gate
-    and the lineage's best scores are the product's.
+    Each is better on its own text and loses 0.085 nats on old text. The scores are drawn; the gate
+    and the lineage's best scores are those of the product.
 
     :param state_dir: not used: nothing is trained.
     """

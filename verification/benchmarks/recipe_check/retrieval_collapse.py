@@ -1,4 +1,4 @@
-"""An update that lowers the loss and ruins the embeddings: does anything stop it?"""
+"""Checks that the gate stops an update that lowers the loss but ruins the embeddings."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from verification.benchmarks.recipes.lineages import Lineages
 
 NAME = "retrieval-collapse"
 RATE = 0.02
-"""Ten times the rate of the model that is updated."""
-# The last: its text is furthest from what the model knows.
+"""Learning rate: ten times that of the model that is updated."""
+# The last partition: its text is furthest from what the model knows.
 _SUBJECT = PARTITIONS[-1]
 
 
 def check(state_dir: Path) -> Finding:
     """Judge an update at far too high a rate, with and without retrieval.
 
-    Its encoder tells texts apart no longer. But its head has learned how often the tokens of the
-    new text are, and to a model that did not know this text that is worth more than what was lost.
+    Its encoder no longer tells texts apart. But its head has learned the token frequencies of the
+    new text, and for a model that did not know this text, that gain is larger than the loss.
 
     :param state_dir: trained models stay there, and are not trained again.
     """

@@ -1,1 +1,1 @@
-"""Whether a choice in the configuration helps: small trainings, compared on held-out text."""
+"""Tests whether a choice in the configuration helps: small trainings, compared on held-out text."""

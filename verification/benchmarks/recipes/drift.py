@@ -1,7 +1,7 @@
-"""Text whose language drifts: seven partitions, each of them mostly about another subject.
+"""Writes text whose language drifts: seven partitions, each mostly about another subject.
 
-The subjects are Python packages that every installation of this project has; the text is what they
-say about themselves. A quarter of a partition is still about the subject before.
+The subjects are Python packages that every installation of this project has; the text is their own
+documentation. A quarter of a partition is still about the previous subject.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _FILES = 2
 
 
 def write(folder: Path, characters: int) -> None:
-    """Write ``folder/<partition>/*.txt``, one document a paragraph; no paragraph occurs twice.
+    """Write ``folder/<partition>/*.txt``, one document per paragraph; no paragraph occurs twice.
 
-    :param characters: of each partition.
+    :param characters: number of characters of each partition.
     :raises FileNotFoundError: a subject's package is not installed.
     """
     harvest, rest = Harvest(), list[str]()
@@ -35,7 +35,7 @@ def write(folder: Path, characters: int) -> None:
 
 def _collect(harvest: Harvest, subject: str, characters: int) -> list[str]:
     package = Path(sysconfig.get_paths()["purelib"], subject)
-    # A group gives at most its share of what is asked for, and here there is only one.
+    # A group gives at most its share of the requested text, and here there is only one group.
     return harvest.collect([[package]], int(characters / MAX_GROUP_SHARE))
 
 

@@ -1,7 +1,7 @@
-"""Trains a lineage's model again and again: a first partition from nothing, then one after another.
+"""Trains a lineage's model repeatedly: from random weights, then on one partition after another.
 
-Every step is the project's own command, as the pipeline runs it, but for the gate. What is there is
-not made again.
+Every step is the project's own command, as the pipeline runs it, but without the gate. Existing
+results are not made again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from verification.benchmarks.recipes import drift
 from verification.benchmarks.recipes.trainings import Overrides
 from verification.benchmarks.recipes.workshop import Workshop
 
-# Half the row and a smaller vocabulary: half the arithmetic of the preset's steps.
+# Rows half as long and a smaller vocabulary: half the arithmetic of the preset's steps.
 _COMMON: Overrides = {
     "vocabulary.size": 6000,
     "model.vocab_size": 6000,
@@ -34,7 +34,7 @@ _COMMON: Overrides = {
 
 @dataclass(frozen=True)
 class Length:
-    """How much is trained: steps of the first model and of each update, text of each partition."""
+    """Amount of training: steps of the first model and of each update, text of each partition."""
 
     first_steps: int
     steps: int
@@ -45,7 +45,7 @@ class Lineages:
     """A folder with the prepared partitions, and models trained on them."""
 
     def __init__(self, state_dir: Path, length: Length) -> None:
-        """Prepare nothing yet.
+        """Set the paths; prepare nothing yet.
 
         :param state_dir: the folder's parent; folders of other lengths have other names.
         """
@@ -55,7 +55,7 @@ class Lineages:
         self._length = length
 
     def write_corpus(self) -> Path:
-        """Write the text of each partition if it is not there; return the folder of them all."""
+        """Write the text of each partition if it is missing; return the folder of all."""
         corpus = self.root / "corpus"
         if not corpus.exists():
             drift.write(self.root / "writing", self._length.characters)
@@ -64,7 +64,7 @@ class Lineages:
 
     @cached_property
     def manifests(self) -> dict[str, str]:
-        """The manifest of each partition; those that are missing are prepared."""
+        """The manifest of each partition; missing ones are prepared."""
         self.write_corpus()
         found: dict[str, str] = {}
         for partition in drift.PARTITIONS:
@@ -77,19 +77,19 @@ class Lineages:
         return found
 
     def prepare(self, partition: str, overrides: Overrides) -> str:
-        """Prepare a partition of one's own with other settings; return its manifest.
+        """Prepare an additional partition with other settings; return its manifest.
 
-        Nothing is done when that was done before. The vocabulary is that of the first partition.
+        If that was done before, nothing is done. The vocabulary is that of the first partition.
 
-        :param partition: a folder that was put into :meth:`write_corpus`'s.
-        :raises ValueError: it is one of the lineage's, whose records have one manifest.
+        :param partition: a folder that was put into the folder of :meth:`write_corpus`.
+        :raises ValueError: it is a partition of the lineage, whose records have one manifest.
         """
         if partition in self.manifests:
             raise ValueError(f"{partition} is a partition of the lineage, prepared in one way only")
         return self._shop.prepare(partition, self._config(overrides))
 
     def first(self) -> str:
-        """Return the version that all lineages begin with, trained on the first partition."""
+        """Return the version with which all lineages begin, trained on the first partition."""
         return self.train("first", {}, drift.PARTITIONS[0], parent=None)
 
     def train(
@@ -102,12 +102,12 @@ class Lineages:
         replayed: Sequence[str] = (),
         manifest: str | None = None,
     ) -> str:
-        """Train on one partition and return the version made of the result.
+        """Train on one partition; return the version made from the result.
 
-        :param name: of the run.
+        :param name: name of the run.
         :param parent: version to continue; None: random weights.
-        :param replayed: earlier partitions.
-        :param manifest: of the partition's records; None: as :attr:`manifests` has it.
+        :param replayed: earlier partitions to replay.
+        :param manifest: manifest of the partition's records; None: the one in :attr:`manifests`.
         :raises RuntimeError: the trainer fails; its messages are on stderr.
         """
         if known := self._shop.version(name):

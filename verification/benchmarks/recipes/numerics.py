@@ -1,10 +1,10 @@
-"""Whether cheaper numbers cost loss: float32 against bfloat16, equal steps and seeds.
+"""Tests if cheaper numbers raise the loss: float32 against bfloat16, equal steps and seeds.
 
     python -m verification.benchmarks.recipes.numerics [--steps 400] [--seeds 1,2,3]
 
-With equal seeds the initial weights and the order of the records are the same, so the difference by
-seed counts. One JSON object a line on stdout, a table on stderr; a loss is in nats per masked
-token, token-weighted, on held-out documents.
+With equal seeds the initial weights and the order of the records are the same, so the difference
+per seed is what counts. One JSON object per line on stdout, a table on stderr; a loss is in nats
+per masked token, token-weighted, on held-out documents.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REFERENCE = "float32"
 
 @dataclass(frozen=True)
 class Result:
-    """Some numerics; ``differences`` to float32 by seed, all scored in float32."""
+    """The result of some numerics; ``differences`` from float32 by seed, scored in float32."""
 
     arm: str
     own_losses: list[float]
@@ -57,7 +57,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def compare(trainings: Mapping[str, Sequence[Training]]) -> list[Result]:
-    """Return the results, seed by seed against float32."""
+    """Return the results, compared with float32 seed by seed."""
     losses = {arm: [_float32_loss(run) for run in runs] for arm, runs in trainings.items()}
     return [
         Result(

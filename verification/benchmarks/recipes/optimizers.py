@@ -1,11 +1,11 @@
-"""Which optimizer: AdamW, LAMB and Amos, equal steps, each at the best of some learning rates.
+"""Compares the optimizers AdamW, LAMB and Amos: equal steps, each at the best of some rates.
 
     python -m verification.benchmarks.recipes.optimizers [--steps 400] [--seeds 1,2,3]
         [--rates adamw=1e-3,2e-3,4e-3] [--plot PATH]
 
-First a sweep: each optimizer with each of its learning rates, with a seed that is not used again.
-Then the best rate of each with every seed. One JSON object a line on stdout, a table on stderr; a
-loss is in nats per masked token, token-weighted, on held-out documents.
+First it sweeps each optimizer over its learning rates, with a seed that is not used again. Then it
+trains with the best rate of each and every seed. One JSON object per line on stdout, a table on
+stderr; a loss is in nats per masked token, token-weighted, on held-out documents.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from verification.benchmarks.recipes.trainings import (
     print_table,
 )
 
-# Factors of two around what each optimizer's authors use, scaled up for a small model.
+# Factors of two around the rates of each optimizer's authors, scaled up for a small model.
 RATES = {
     "adamw": (1e-3, 2e-3, 4e-3),
     "lamb": (5e-3, 1e-2, 2e-2),
@@ -40,9 +40,9 @@ SWEEP_SEED = 0
 
 @dataclass(frozen=True)
 class Result:
-    """An optimizer at its best rate.
+    """The result of an optimizer at its best rate.
 
-    ``steps_to_reference`` by seed: None where the reference's final loss is not reached.
+    ``steps_to_reference`` by seed: None if the reference's final loss is not reached.
     """
 
     optimizer: str
@@ -52,7 +52,7 @@ class Result:
 
     @property
     def losses(self) -> list[float]:
-        """Return the final losses by seed."""
+        """The final losses by seed."""
         return [training.loss for training in self.trainings]
 
 
@@ -121,7 +121,7 @@ def _best_rate(lab: Laboratory, optimizer: str, rates: Sequence[float]) -> float
         value=best,
         unit="",
         losses={f"{rate:g}": round(loss, 4) for rate, loss in losses.items()},
-        # There a rate beyond it may be better still.
+        # At the edge, a rate beyond it may be even better.
         at_the_edge=best in (min(rates), max(rates)),
     )
     return best
@@ -130,7 +130,7 @@ def _best_rate(lab: Laboratory, optimizer: str, rates: Sequence[float]) -> float
 def compare(
     rates: Mapping[str, float], trainings: Mapping[str, Sequence[Training]]
 ) -> list[Result]:
-    """Return the results, each against the reference's mean final loss."""
+    """Return the results, each compared with the reference's mean final loss."""
     goal = statistics.mean(training.loss for training in trainings[REFERENCE])
     return [
         Result(
@@ -144,7 +144,7 @@ def compare(
 
 
 def steps_to(goal: float, curve: Sequence[tuple[int, float]]) -> float | None:
-    """Return after how many steps a loss is first reached, on the line between two checkpoints."""
+    """Return the steps until a loss is first reached, interpolated between two checkpoints."""
     step, loss = curve[0]
     if loss <= goal:
         return float(step)

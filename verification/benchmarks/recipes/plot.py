@@ -1,4 +1,4 @@
-"""A picture of held-out losses by step."""
+"""Draws pictures of held-out losses."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from verification.benchmarks.recipes.trainings import Training
 
 _INCHES = (7.0, 4.0)
 _DOTS_PER_INCH = 100
-# Colors that people with colour-blindness can tell apart (Okabe and Ito).
+# Colors that color-blind people can tell apart (Okabe and Ito).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 
 
 def draw(trainings: Mapping[str, Sequence[Training]], path: Path) -> None:
-    """Write a line for every training, those of one kind in one color, to a file.
+    """Draw a line for every training, one color per kind, and write the picture to a file.
 
-    :param path: its suffix says the format.
+    :param path: its suffix determines the format.
     """
     figure = Figure(figsize=_INCHES, dpi=_DOTS_PER_INCH, layout="constrained")
     axes = figure.add_subplot()
@@ -36,12 +36,12 @@ def draw(trainings: Mapping[str, Sequence[Training]], path: Path) -> None:
 
 
 def draw_updates(losses: Mapping[str, Sequence[Sequence[float]]], path: Path) -> None:
-    """Write a picture of lineages: what each model knows of the partitions seen so far.
+    """Write a picture of lineages: the losses of each model on the partitions seen so far.
 
-    On the left the mean held-out loss over partitions 1 to k after update k, on the right the loss
-    of each lineage's last model on every partition.
+    On the left is the mean held-out loss over partitions 1 to k after update k; on the right is the
+    loss of each lineage's last model on every partition.
 
-    :param losses: by the name of an arm; ``[k][p]``: after partition k, on partition p.
+    :param losses: losses by arm name; ``[k][p]``: after partition k, on partition p.
     """
     figure = Figure(figsize=(11.0, 4.6), dpi=_DOTS_PER_INCH, layout="constrained")
     course, end = figure.subplots(1, 2, sharey=False)

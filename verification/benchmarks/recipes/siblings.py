@@ -1,4 +1,4 @@
-"""How far models are apart that differ only by seed, and what the gate says to them."""
+"""Computes how far models that differ only by seed are apart, and if the gate promotes them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Siblings:
 
 
 def compare(report: EvaluationReport) -> list[Siblings]:
-    """Return what all models of a report are to each other, by set."""
+    """Return how all models of a report compare with each other, by set."""
     return [_on_set(report, number) for number in range(len(report.models[0].sets))]
 
 

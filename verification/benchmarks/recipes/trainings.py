@@ -1,8 +1,8 @@
-"""Trains the smoke model again and again, with one setting or another changed.
+"""Trains the smoke model repeatedly, each time with different settings.
 
-Each training is the trainer's own command in a process of its own, on one day of the demo's corpus,
-scored at every checkpoint on the same held-out rows with the same masks. The comparisons share a
-command line.
+Each training is the trainer's own command in a child process, on one day of the demo's corpus,
+scored at every checkpoint on the same held-out rows with the same masks. The comparisons share
+command-line options.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTITION = "2026-01-01"
 _PRESET = "smoke"
 _MEGABYTES = 3
 _CHECKPOINTS = 12
-# More than the held-out rows of the corpus: all of them are scored.
+# More than the corpus has held-out rows, so that all of them are scored.
 _ALL_ROWS = 1000
 
 Overrides = dict[str, Any]
@@ -37,10 +37,10 @@ Overrides = dict[str, Any]
 
 @dataclass(frozen=True)
 class Training:
-    """A training that is done.
+    """A completed training.
 
     ``curve`` has steps with the held-out loss after them, in nats per masked token.
-    ``float32_loss`` is the last one's again, computed in float32; only if it was asked for.
+    ``float32_loss`` is the last loss again, computed in float32, if that was requested.
     """
 
     arm: str
@@ -52,12 +52,12 @@ class Training:
 
     @property
     def loss(self) -> float:
-        """Return the held-out loss after the last step."""
+        """The held-out loss after the last step."""
         return self.curve[-1][1]
 
 
 def from_lines(lines: Iterable[str]) -> list[Training]:
-    """Return the trainings among the JSON lines of an earlier call."""
+    """Return the trainings in the JSON lines of an earlier call."""
     rows = (json.loads(line) for line in lines)
     found = [row for row in rows if row.pop("name") == "training"]
     return [
@@ -66,14 +66,14 @@ def from_lines(lines: Iterable[str]) -> list[Training]:
 
 
 class Laboratory:
-    """Makes the corpus when it is first needed, and trains on it; a context."""
+    """A context manager that makes the corpus when it is first needed, and trains on it."""
 
     def __init__(self, state_dir: Path, steps: int, done: Iterable[Training] = ()) -> None:
-        """Prepare nothing yet.
+        """Set the paths; prepare nothing yet.
 
-        :param done: trainings that are not repeated.
+        :param done: completed trainings, which are not repeated.
         """
-        # A store's address is absolute.
+        # The address of a store is absolute.
         state_dir = state_dir.resolve()
         state_dir.mkdir(parents=True, exist_ok=True)
         self._folder = tempfile.TemporaryDirectory(prefix="recipes-", dir=state_dir)
@@ -91,9 +91,9 @@ class Laboratory:
     def train(
         self, arm: str, overrides: Overrides, seed: int, *, score_float32: bool = False
     ) -> Training:
-        """Train once, print what came out, and return it.
+        """Train once, print the result, and return it.
 
-        :param arm: a name for what is changed.
+        :param arm: a name for the changed settings.
         :raises subprocess.CalledProcessError: a command fails; its messages are on stderr.
         """
         known = self._done.get((arm, seed, self._steps))
@@ -130,7 +130,7 @@ class Laboratory:
         return EvaluationReport.load(report).models[0].sets[0].loss
 
     def _prepared(self) -> str:
-        """Return the manifest of the records, making them if there are none yet."""
+        """Return the manifest of the records; make them if there are none yet."""
         if self._manifest is None:
             corpus = ("--output", str(self._store / "corpus"), "--partitions", PARTITION)
             run_module("local.demo.corpus", *corpus, "--max-mb", str(_MEGABYTES))
@@ -159,7 +159,7 @@ class Laboratory:
 
 
 def parser(module: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that all comparisons have."""
+    """Return a parser with the options of all comparisons."""
     made = command_parser(module, description)
     made.add_argument("--state-dir", type=Path, default=Path(".local"), help="default: .local")
     made.add_argument("--steps", type=int, default=400, help="of each training (default: 400)")
@@ -179,13 +179,13 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def laboratory(options: argparse.Namespace) -> Laboratory:
-    """Return what trains, as the options say."""
+    """Return the laboratory that the options describe."""
     done = from_lines(options.done.read_text().splitlines()) if options.done else []
     return Laboratory(options.state_dir, options.steps, done)
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a Markdown table on stderr, beside the JSON lines."""
+    """Print a Markdown table on stderr; the JSON lines are on stdout."""
     lines = [head, ["---"] * len(head), *rows]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     print(f"\n{text}", file=sys.stderr, flush=True)

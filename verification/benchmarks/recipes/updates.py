@@ -1,15 +1,15 @@
-"""What a lineage forgets: seven updates with and without replay, at two rates, with moments or not.
+"""Measures what a lineage forgets: updates with or without replay or moments, at two rates.
 
     python -m verification.benchmarks.recipes.updates [--steps 100] [--siblings 8] [--plot PATH]
 
-A small model is trained from nothing on the first of seven partitions whose language drifts, then
-on one after another, each time from the model before, by the trainer's own commands. Each arm does
-this its own way, with equal steps. All models are scored on the held-out documents of all
-partitions, with the same masks.
+A small model is trained from random weights on the first of seven partitions whose language drifts,
+then on one after another, each time from the previous model, by the trainer's own commands. Each
+arm does this with other settings and equal steps. All models are scored on the held-out documents
+of all partitions, with the same masks.
 
-Siblings are the second model trained again with other seeds: how far they are apart is what the
-gate must not take for progress. One JSON object a line on stdout, tables on stderr; a loss is in
-nats per masked token, token-weighted.
+Siblings are the second model trained again with other seeds; the gate must not mistake their
+differences for progress. One JSON object per line on stdout, tables on stderr; a loss is in nats
+per masked token, token-weighted.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from verification.benchmarks.recipes.siblings import Siblings, compare
 from verification.benchmarks.recipes.trainings import Overrides, print_table
 
 FULL_RATE = 2e-3
-"""The preset's, for a model from nothing."""
+"""The preset's rate, for a model trained from random weights."""
 LOW_RATE = FULL_RATE / 5
-"""As BERT's 1e-4 and 2e-5."""
+"""In the same proportion as BERT's 1e-4 and 2e-5."""
 FIRST_STEPS_FACTOR = 4
 
 
@@ -59,7 +59,7 @@ class Arm:
         }
 
 
-# The most telling first, for a call that is interrupted.
+# The most informative arms first, in case the call is interrupted.
 ARMS = (
     Arm(0.0, FULL_RATE, carry=False),
     Arm(0.2, FULL_RATE, carry=False),
@@ -75,9 +75,9 @@ ARMS = (
 
 @dataclass(frozen=True)
 class Lineage:
-    """An arm that is done.
+    """The result of a completed arm.
 
-    ``losses[k][p]``: of the model after partition ``k``, on partition ``p``, both from 0.
+    ``losses[k][p]``: loss of the model after partition ``k`` on partition ``p``, both from 0.
     """
 
     arm: str
@@ -85,32 +85,32 @@ class Lineage:
 
     @property
     def mean(self) -> float:
-        """Return the last model's mean over all partitions."""
+        """The last model's mean loss over all partitions."""
         return statistics.mean(self.losses[-1])
 
     @property
     def earlier(self) -> float:
-        """Return the last model's mean over all partitions but the newest."""
+        """The last model's mean loss over all partitions except the newest."""
         return statistics.mean(self.losses[-1][:-1])
 
     @property
     def newest(self) -> float:
-        """Return the last model's loss on the newest partition."""
+        """The last model's loss on the newest partition."""
         return self.losses[-1][-1]
 
     @property
     def own(self) -> float:
-        """Return the mean of each updated model's loss on the partition it was updated with."""
+        """The mean of each updated model's loss on the partition of its update."""
         return statistics.mean(row[number] for number, row in self._updates())
 
     @property
     def gains(self) -> list[float]:
-        """Return how much each update lowered the loss on its own partition: what a gate sees."""
+        """How much each update lowered the loss on its own partition, which is what a gate sees."""
         return [self.losses[number - 1][number] - row[number] for number, row in self._updates()]
 
     @property
     def forgotten(self) -> float:
-        """Return how much the loss on earlier partitions rose since they were trained on."""
+        """How much the loss on earlier partitions rose after they were trained on."""
         count = len(self.losses)
         return statistics.mean(
             self.losses[-1][number] - self.losses[number][number] for number in range(count - 1)

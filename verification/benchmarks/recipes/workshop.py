@@ -1,7 +1,7 @@
-"""Trains models one from another by the project's own commands, as the pipeline does, but no gate.
+"""Trains each model from the previous one with the project's commands, like the pipeline; no gate.
 
-Each model is made a version, so that the next one can continue it. What is there is not made again,
-so that a call that was interrupted can be given again.
+Each model becomes a version, so that the next one can continue it. Existing results are not made
+again, so an interrupted call can be repeated.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _PRESET = "smoke"
 
 
 class Workshop:
-    """A store with one lineage, and the settings that all of its models share."""
+    """A store with one lineage, and the settings that all its models share."""
 
     def __init__(self, root: Path, common: Overrides) -> None:
-        """Make nothing yet.
+        """Set the paths; make nothing yet.
 
         :param root: the store's folder.
-        :param common: over the preset ``smoke``.
+        :param common: overrides of the preset ``smoke``.
         """
-        # A store's address is absolute.
+        # The address of a store is absolute.
         self.root = root.resolve()
         self.store = StoreLayout(str(self.root))
         self._common = common
@@ -47,7 +47,7 @@ class Workshop:
     def config(self, overrides: Overrides, steps: int) -> PipelineConfig:
         """Return the settings of a training; it has one checkpoint, at its end.
 
-        :param overrides: over the common settings.
+        :param overrides: overrides of the common settings.
         """
         own = {
             "training.train_steps": steps,
@@ -58,9 +58,9 @@ class Workshop:
         return with_overrides(load_preset(_PRESET), self._common | own | overrides)
 
     def prepare(self, partition: str, config: PipelineConfig) -> str:
-        """Prepare a partition unless that was done by these settings; return its manifest.
+        """Prepare a partition unless that was done with these settings; return its manifest.
 
-        The lineage's vocabulary is made of it if there is none.
+        The lineage's vocabulary is made from it if there is none.
 
         :raises subprocess.CalledProcessError: a command fails; its messages are on stderr.
         """
@@ -73,7 +73,7 @@ class Workshop:
         return manifest
 
     def version(self, name: str) -> str | None:
-        """Return the version that a training was made; None: it is not done."""
+        """Return the version made from a training; None: the training is not done."""
         version = f"v-{name}"
         if not uris.exists(self.lineage.model(version)):
             return None
@@ -88,10 +88,10 @@ class Workshop:
         parent: str | None,
         replayed: Sequence[str] = (),
     ) -> str:
-        """Train and return the version made of the result.
+        """Train; return the version made from the result.
 
-        :param name: of the run.
-        :param manifests: of the records to train on.
+        :param name: name of the run.
+        :param manifests: manifests of the records to train on.
         :param parent: version to continue; None: random weights.
         :param replayed: manifests of earlier partitions.
         :raises RuntimeError: the trainer fails; its messages are on stderr.
@@ -117,8 +117,8 @@ class Workshop:
 
         Models are named 0, 1, … in the order of the versions.
 
-        :param sets: manifests by the name of a set.
-        :param current: the set where retrieval is measured by the gate.
+        :param sets: manifests by set name.
+        :param current: the set on which the gate measures retrieval.
         """
         file, output = f"{self.root}/evaluate.json", f"{self.root}/evaluation.json"
         Path(output).unlink(missing_ok=True)
@@ -152,13 +152,13 @@ class Workshop:
 
 
 def apart(name: str, work: Callable[[], object]) -> None:
-    """Do something in a process that is forked from this one, and wait for it.
+    """Run work in a child process that is forked from this one, and wait for it.
 
-    TensorFlow keeps half a gigabyte of each training for as long as a process lives. This process
-    must not have used it yet: its threads are not forked.
+    TensorFlow keeps half a gigabyte of each training until its process ends. This process must not
+    have used TensorFlow yet, because its threads are not forked.
 
-    :param name: for messages.
-    :raises RuntimeError: it fails or is killed; its messages are on stderr.
+    :param name: name of the work, for messages.
+    :raises RuntimeError: the work fails or is killed; its messages are on stderr.
     """
     process = get_context("fork").Process(target=work)
     process.start()
@@ -168,9 +168,9 @@ def apart(name: str, work: Callable[[], object]) -> None:
 
 
 def run_here(command: Callable[[list[str]], int], words: list[str]) -> None:
-    """Run a command in this process, which is dear to start; what it says goes to stderr.
+    """Run a command in this process, because a new one starts slowly; its output goes to stderr.
 
-    :raises RuntimeError: it fails.
+    :raises RuntimeError: the command fails.
     """
     with redirect_stdout(sys.stderr):
         code = command(words)

@@ -1,1 +1,1 @@
-"""How fast the training step is, against its peers and the machine's own limit."""
+"""Compares the speed of the training step with its peers and the machine's own limit."""

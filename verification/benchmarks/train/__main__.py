@@ -2,8 +2,9 @@
 
     python -m verification.benchmarks.train [--quick] [--only NAME] [--state-dir .local]
 
-Prints one JSON object a line on stdout, progress and a table on stderr. What the rows mean is in
-docs/evidence/training-speed.md. Needs the environment of PyTorch: `make bench-train` makes it.
+Prints one JSON object per line on stdout, progress and a table on stderr.
+docs/evidence/training-speed.md explains the rows. Needs the PyTorch environment, which
+`make bench-train` creates.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ QUICK = Sizes(rounds=3, steps=2, warm_up=(1, 1))
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the benchmark; return the exit status: 1 if a row was not measured, or disturbed."""
+    """Run the benchmark; return the exit status: 1 if a row was not measured or was disturbed."""
     quick = "few steps; minutes, and much less certain"
     parser = contest_parser("python -m verification.benchmarks.train", __doc__, GROUPS, quick)
     options = parser.parse_args(argv)
-    # A store's address is absolute.
+    # The address of a store is absolute.
     state_dir = options.state_dir.resolve()
     state_dir.mkdir(parents=True, exist_ok=True)
     if tcmalloc() is None:

@@ -1,4 +1,4 @@
-"""Lets several sides take turns on one machine, so that other work on it hits all of them alike."""
+"""Runs several sides in turns on one machine, so that other work affects all of them alike."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PATIENCE_SECONDS = 20
 
 
 class SideFailedError(RuntimeError):
-    """A side could not run; the message has the end of its log."""
+    """An error: a side could not run; the message has the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class SideName:
 
     @property
     def uses_torch(self) -> bool:
-        """Whether it runs in the environment of PyTorch."""
+        """Whether it runs in the PyTorch environment."""
         return self.module in {"hugging_face", "matmul_torch"}
 
     def __str__(self) -> str:
-        """Return what tells it from the others of a contest."""
+        """Return a name that is unique among the sides of a contest."""
         words = [self.module.replace("_", " "), self.shape, self.dtype]
         words += ["residuals too"] * (self.residual_dtype == "bfloat16")
         words += [f"dropout {self.dropout}"] * bool(self.dropout)
@@ -73,7 +73,7 @@ class SideName:
         ]
 
     def environment(self) -> dict[str, str]:
-        """Return what its process needs besides.
+        """Return the additional environment variables of its process.
 
         :raises SideFailedError: tcmalloc is not installed.
         """
@@ -88,12 +88,12 @@ class SideName:
 
 
 def tcmalloc() -> str | None:
-    """Return the library of tcmalloc that the system's loader finds, or None."""
+    """Return the tcmalloc library that the system's loader finds, or None."""
     return ctypes.util.find_library("tcmalloc_minimal") or ctypes.util.find_library("tcmalloc")
 
 
 class SideProcess:
-    """A running side; idle unless it is asked."""
+    """A running side, which is idle between requests."""
 
     def __init__(self, name: SideName, work: Path, threads: int) -> None:
         self._name = name
@@ -109,9 +109,9 @@ class SideProcess:
         )
 
     def answer(self) -> dict[str, Any]:
-        """Return the next line that it says; the first is about itself.
+        """Return the next line of its output; the first describes the side.
 
-        :raises SideFailedError: it ended instead.
+        :raises SideFailedError: the process ended instead.
         """
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         line = self._process.stdout.readline()
@@ -145,7 +145,7 @@ class SideProcess:
 
 @contextlib.contextmanager
 def running(name: SideName, work: Path, threads: int) -> Iterator[SideProcess]:
-    """Start a side and end it with the context."""
+    """Yield a started side; end it with the context."""
     process = SideProcess(name, work, threads)
     try:
         yield process
@@ -155,9 +155,9 @@ def running(name: SideName, work: Path, threads: int) -> Iterator[SideProcess]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How long a contest is.
+    """The length of a contest.
 
-    ``warm_up`` are the two first requests, which are not counted: in the first the side compiles.
+    ``warm_up`` has the first two requests, which are not counted: in the first the side compiles.
     """
 
     rounds: int = 7
@@ -167,7 +167,7 @@ class Sizes:
 
 @dataclass
 class Measured:
-    """A side after a contest; lists have a number for each round, seconds are of one step."""
+    """The measurements of a side; lists have a number for each round, seconds are per step."""
 
     about: dict[str, Any]
     first_request_s: float
@@ -183,36 +183,36 @@ class Measured:
 
     @property
     def seconds(self) -> float:
-        """Return the median wall clock of a step."""
+        """The median wall-clock time of a step."""
         return statistics.median(self.wall_s)
 
     @property
     def best(self) -> float:
-        """Return the wall clock of a step in the fastest round."""
+        """The wall-clock time of a step in the fastest round."""
         return min(self.wall_s)
 
     @property
     def cpu_seconds(self) -> float:
-        """Return the median CPU time of a step."""
+        """The median CPU time of a step."""
         return statistics.median(self.cpu_s)
 
     @property
     def flops_per_second(self) -> float:
-        """Return the median speed of a side that only multiplies matrices."""
+        """The median speed of a side that only multiplies matrices."""
         return statistics.median(answer["flops"] / answer["wall_s"] for answer in self.answers)
 
 
 def contest(
     names: Sequence[SideName], work: Path, threads: int, sizes: Sizes
 ) -> dict[SideName, Measured]:
-    """Measure sides in turns: all once in a round, every other round in the opposite order.
+    """Measure sides in turns: all once per round, every other round in the opposite order.
 
     :raises SideFailedError: a side cannot run.
     """
     with contextlib.ExitStack() as stack:
         sides: dict[SideName, SideProcess] = {}
         found: dict[SideName, Measured] = {}
-        # One after the other, so that none is started beside another's compilation.
+        # One after another, so that none starts while another compiles.
         for name in names:
             sides[name] = stack.enter_context(running(name, work, threads))
             about = sides[name].answer()

@@ -1,8 +1,8 @@
-"""Makes the records that are trained on: text of the installed packages, by the data job.
+"""Makes the training records: text of the installed packages, prepared by the data job.
 
     python -m verification.benchmarks.train.prepare FOLDER
 
-Whoever reads no records gets the first batches of our input pipeline in memory.
+For sides that read no records, it also saves the first batches of our input pipeline.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def prepare(folder: Path) -> None:
     run_module("beam_jobs.train_vocabulary", *job)
     prepared = json.loads(run_module("beam_jobs.prepare_corpus", *job))
     (folder / shapes.MANIFEST).write_text(prepared["manifest"])
-    # In a process of its own, so that this one stays free of TensorFlow.
+    # In a child process, so that this process does not load TensorFlow.
     run_module("verification.benchmarks.train.prepare", str(folder), "--batches-only")
 
 

@@ -2,9 +2,9 @@
 
     python -m verification.benchmarks.train.profile [--side ours] [--shape mini] [--dtype float32]
 
-Uses TensorFlow's or PyTorch's own profiler. Time is the wall clock of the thread that begins an
-operation, without other operations inside of it; its helper threads are not counted. TensorFlow
-runs two operations at a time on two threads, so there the sum is more than the step.
+Uses TensorFlow's or PyTorch's own profiler. Time is the wall-clock time of the thread that starts
+an operation, without other operations inside it; its helper threads are not counted. TensorFlow
+runs two operations at a time on two threads, so there the sum exceeds the time of the step.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def table(found: dict[str, float]) -> str:
-    """Return the kinds of operations, most time first, with their share of all of them."""
+    """Return a table of the kinds of operations, longest first, with their shares of the total."""
     (wall_name, wall), *others = found.items()
     total = sum(ms for _, ms in others)
     lines = [f"{wall:9.1f} ms {wall_name}", f"{total:9.1f} ms in operations"]

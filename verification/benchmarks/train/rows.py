@@ -1,4 +1,4 @@
-"""The rows of the benchmark: which sides each compares, and the numbers it draws from them."""
+"""The rows of the training benchmark: the sides that each compares, and the computed values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verification.benchmarks.train import shapes
 from verification.benchmarks.train.contest import Measured, SideName, Sizes, contest, tcmalloc
 from verification.benchmarks.train.settings import settings
 
-# The training is to be the bottleneck, not what feeds it.
+# The training must be the bottleneck, not the input pipeline.
 INPUT_HEADROOM = 20
 _LIMITS = ("matmul_tensorflow", "matmul_torch")
 _NO_UNITS = "this processor has no instructions for bfloat16"
@@ -26,7 +26,7 @@ _NO_UNITS = "this processor has no instructions for bfloat16"
 
 @dataclass(frozen=True)
 class Bench:
-    """Where the data is, and how long is measured."""
+    """The location of the data, and the settings of the measurement."""
 
     work: Path
     threads: int
@@ -40,9 +40,9 @@ class Bench:
 def training_rows(
     bench: Bench, *, ours: dict[str, SideName], peers: tuple[SideName, ...]
 ) -> Iterator[Row]:
-    """Compare trainings with the fastest of the peers, and with what the machine can do.
+    """Compare trainings with the fastest peer, and with the limit of the machine.
 
-    :param ours: by name of the row.
+    :param ours: our sides, by row name.
     """
     first = next(iter(ours.values()))
     limits = [SideName(module, dtype=first.dtype) for module in _LIMITS]
@@ -67,7 +67,7 @@ def training_rows(
                 "cpu_ms_per_step": mine.cpu_seconds * 1e3,
                 "peer_ms_per_step": other.seconds * 1e3,
                 "peer_cpu_ms_per_step": other.cpu_seconds * 1e3,
-                # At their defaults, and at their best.
+                # With their defaults, and at their best.
                 "ratio_by_peer": {str(n): _ratio(mine.wall_s, found[n].wall_s) for n in peers},
                 "peers_ms_per_step": {str(n): round(found[n].seconds * 1e3, 1) for n in peers},
                 "peers_first_step_s": {str(n): round(found[n].first_request_s, 1) for n in peers},
@@ -82,7 +82,7 @@ def training_rows(
 
 
 class Ratios(TypedDict):
-    """What a row says of a contest; see :class:`verification.benchmarks.results.Row`."""
+    """The ratios of a contest in a row; see :class:`verification.benchmarks.results.Row`."""
 
     ratio: float
     cpu_ratio: float
@@ -91,11 +91,11 @@ class Ratios(TypedDict):
 
 
 def contest_ratios(mine: Measured, other: Measured) -> Ratios:
-    """Return the ratios of a row, and how much the rounds of the contest spread.
+    """Return the ratios of a row, and the spread of the rounds of the contest.
 
-    A ratio is taken within a round, and the spread is that of the ratios or of a side, whichever is
-    larger: what slows all sides alike for a while leaves the ratio as it is, but not the row's
-    value.
+    A ratio is computed within a round. The spread is that of the ratios or of a side, whichever is
+    larger: work that slows all sides alike for a while does not change the ratio, but changes the
+    row's value.
     """
     ratios = _ratios(mine.wall_s, other.wall_s)
     return {
@@ -132,7 +132,7 @@ def _bfloat16_note(dtype: str) -> dict[str, str]:
 
 
 def input_pipeline_vs_training(bench: Bench) -> Iterator[Row]:
-    """Our input pipeline alone against the training that it feeds."""
+    """Yield a row that compares our input pipeline alone with the training that it feeds."""
     pipeline, training = SideName("input_pipeline"), SideName("ours")
     # A batch takes so little time that a round needs many to be measurable.
     steps = 64
@@ -146,7 +146,7 @@ def input_pipeline_vs_training(bench: Bench) -> Iterator[Row]:
         shapes.ROWS / mine.seconds,
         "rows/s",
         str(training),
-        # Not in turns, as their rounds differ too much in length.
+        # Not in turns, because the lengths of their rounds differ too much.
         other.seconds / mine.seconds,
         other.cpu_seconds / mine.cpu_seconds,
         other.best / mine.best,
@@ -163,7 +163,7 @@ def input_pipeline_vs_training(bench: Bench) -> Iterator[Row]:
 
 
 def matmul_peak(bench: Bench) -> Iterator[Row]:
-    """The limit: nothing but matrix multiplications, by type of number."""
+    """Yield rows of the limit: only matrix multiplications, by number type."""
     for dtype in ("float32", "bfloat16"):
         found = bench.contest(*(SideName(module, dtype=dtype) for module in _LIMITS))
         speeds = {name.module: found[name].flops_per_second / 1e9 for name in found}
@@ -192,7 +192,7 @@ def _against_hugging_face(
 
 
 def tuned(side: SideName) -> tuple[SideName, ...]:
-    """Return a side of PyTorch as its guide to tuning advises, where the machine can."""
+    """Return the PyTorch side with the settings of its tuning guide, if the machine has them."""
     return (replace(side, allocator=True),) if tcmalloc() is not None else ()
 
 

@@ -1,4 +1,4 @@
-"""The configuration that a measured training or fine-tuning of ours runs with."""
+"""The configuration of our measured trainings and fine-tunings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline_config.training_schema import ModelConfig, OptimizerConfig, Traini
 from verification.benchmarks.train import shapes
 from verification.benchmarks.train.shapes import LENGTH, ROWS
 
-# More than are ever measured, so that the learning rate hardly falls.
+# More steps than are ever measured, so that the learning rate hardly falls.
 _STEPS = 1_000_000
 
 
@@ -20,7 +20,7 @@ def settings(
     residual_dtype: str = "float32",
     dropout: float = 0.0,
 ) -> PipelineConfig:
-    """Return the configuration of a run; what is not named here is the default."""
+    """Return the configuration of a run; other settings keep their defaults."""
     size = shapes.SHAPES[shape]
     return PipelineConfig(
         vocabulary=VocabularyConfig(size=shapes.VOCABULARY_SIZE),
@@ -54,7 +54,7 @@ def settings(
 
 
 def speed_recipe(dropout: float) -> RecipeConfig:
-    """Return the recipe; what is not named here is the default."""
+    """Return the fine-tuning recipe; other settings keep their defaults."""
     return RecipeConfig(
         max_seq_length=LENGTH,
         global_batch_size=ROWS,

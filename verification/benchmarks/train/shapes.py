@@ -1,4 +1,4 @@
-"""The models and the data that every side trains on; nothing but the standard library."""
+"""The models and the data of every side's training; uses only the standard library."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How many TPU triggers one process carries."""
+"""Measures how many TPU triggers one process can run."""

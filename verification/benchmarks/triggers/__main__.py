@@ -2,11 +2,11 @@
 
     python -m verification.benchmarks.triggers [--triggers 300] [--poll-interval 30]
 
-The triggerer is Airflow's, with a database of its own (SQLite); with --plain a bare event loop.
+The triggerer is Airflow's, with a separate SQLite database; with --plain, a bare event loop.
 
-Each trigger waits for a job on a TPU of its own in the emulator. How often they look and how late
-is taken from the emulator's record of calls, not from the triggers. Prints one JSON object a line:
-the settings, then the result.
+Each trigger waits for a job on its own TPU in the emulator. How often and how late the triggers
+poll comes from the emulator's record of calls, not from the triggers. Prints one JSON object per
+line: the settings, then the result.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _slow_down(emulator: RunningEmulator, options: argparse.Namespace) -> None:
 def _measure(
     folder: Path, waits: Waits, emulator: RunningEmulator, options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Run the triggers in a process of their own and return what it says of itself."""
+    """Run the triggers in a separate process; return the measurements that it reports."""
     (folder / "wires.json").write_text(json.dumps(waits.wires))
     environment = {
         "PYTHONPATH": import_path(),
@@ -91,7 +91,7 @@ def _measure(
 
 
 def lags(looks: list[dict[str, Any]], interval: float, seconds: float) -> dict[str, Any]:
-    """Return how often was looked and how much later than due, each trigger's first look apart."""
+    """Return how often the triggers polled, and how late each poll after the first one was."""
     by_tpu = defaultdict(list)
     for look in looks:
         by_tpu[look["name"]].append(look["received"])

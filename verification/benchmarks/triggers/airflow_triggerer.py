@@ -1,4 +1,4 @@
-"""A real ``airflow triggerer`` on a database of its own, and what it takes."""
+"""Runs a real ``airflow triggerer`` on a separate database, and measures what it uses."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ import psutil
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 WARM_UP_SECONDS = 30.0
-"""Until it has loaded everything and, the second time, started every trigger."""
+"""Time until it has loaded everything and, the second time, started every trigger."""
 
 
 def measure(
     wires: Path, environment: Mapping[str, str], seconds: float, meanwhile: Callable[[], None]
 ) -> dict[str, Any]:
-    """Start a triggerer, give it the triggers, and return what it took.
+    """Start a triggerer, give it the triggers, and return the resources that it used.
 
     :param wires: JSON list of the triggers' arguments.
-    :param environment: with AIRFLOW_HOME, an empty folder.
-    :param seconds: to measure.
-    :param meanwhile: called again and again.
+    :param environment: environment variables; AIRFLOW_HOME is an empty folder.
+    :param seconds: duration of the measurement.
+    :param meanwhile: called repeatedly during it.
     :raises subprocess.CalledProcessError: Airflow could not be set up.
     """
     airflow = [sys.executable, "-m", "airflow"]
@@ -79,7 +79,7 @@ def _spend(seconds: float, meanwhile: Callable[[], None]) -> None:
 
 
 def _tree(pid: int) -> dict[str, Any]:
-    """Return memory, CPU seconds and threads of a process and its children together."""
+    """Return the total memory, CPU seconds and threads of a process and its children."""
     found = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     times = [process.cpu_times() for process in found]
     return {

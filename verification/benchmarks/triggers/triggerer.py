@@ -1,4 +1,4 @@
-"""The process under measurement: an event loop with many triggers, and nothing else.
+"""Runs the measured process: an event loop with many triggers, and nothing else.
 
 ``python -m verification.benchmarks.triggers.triggerer WIRES.json --seconds 150``
 """
@@ -20,12 +20,12 @@ LOOP_TICK_SECONDS = 0.1
 
 
 def main() -> int:
-    """Run the triggers for a while and print what that took."""
+    """Run the triggers for a while; print the resources that they used."""
     parser = argparse.ArgumentParser(prog="python -m verification.benchmarks.triggers.triggerer")
     parser.add_argument("wires", type=Path)
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
-    # What the triggers log belongs into task logs; stdout is for the result.
+    # Log messages of the triggers belong in task logs; stdout is for the result.
     result_stream = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     measured = asyncio.run(_run(json.loads(options.wires.read_text()), options.seconds))
@@ -67,7 +67,7 @@ async def _first_event(trigger: Any) -> Any:
 
 
 async def _loop_lateness(seconds: float) -> list[float]:
-    """Return, sorted, how much later than asked for the loop came back from short sleeps."""
+    """Return the sorted delays with which the event loop returned from short sleeps."""
     late = []
     end = time.monotonic() + seconds
     while (now := time.monotonic()) < end:

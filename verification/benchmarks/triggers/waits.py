@@ -1,4 +1,4 @@
-"""Jobs that run for ever on TPUs that do nothing: something to wait for."""
+"""Provides jobs to wait for: they run forever on TPUs that do nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Waits:
 
     @classmethod
     def make(cls, emulator: RunningEmulator, folder: Path, count: int, interval: float) -> Waits:
-        """Rent so many TPUs and submit a job on each."""
+        """Create ``count`` TPUs and submit a job on each."""
         store = StoreLayout(str(folder / "store"))
         backend = connect(project_id=emulator.project, endpoint=emulator.endpoint, insecure=True)
         waits = cls([], [], interval)
@@ -86,7 +86,7 @@ class Waits:
         return {"conn_type": "google_cloud_platform", "extra": extra}
 
     def beat(self) -> None:
-        """Beat for one TPU after the other, so that each beats about twice in a poll interval."""
+        """Write a heartbeat for the next TPU, so that each has about two in a poll interval."""
         layout, token = self.mailboxes[self._beats % len(self.mailboxes)]
         self._beats += 1
         Heartbeat(

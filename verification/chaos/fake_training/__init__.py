@@ -1,1 +1,1 @@
-"""Jobs that stand in for the trainer and the evaluator; copied over them in a tree of its own."""
+"""Jobs that replace the trainer and the evaluator in a copy of the code."""

@@ -1,4 +1,4 @@
-"""The fake weights: each step's are a hash of the ones before, so that a step done twice shows."""
+"""Fake weights: each step's are a hash of the previous ones, which reveals repeated steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def after(weights: bytes, step: int) -> bytes:
 
 
 def final(steps: int) -> bytes:
-    """Return the weights of a training that nothing interrupted."""
+    """Return the weights of an uninterrupted training."""
     weights = FIRST
     for step in range(1, steps + 1):
         weights = after(weights, step)

@@ -1,4 +1,4 @@
-"""Reads the result like the evaluator; the second job on the same TPU."""
+"""Reads the result as the evaluator does; the second job on the same TPU."""
 
 from __future__ import annotations
 

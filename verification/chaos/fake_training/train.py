@@ -1,4 +1,4 @@
-"""Counts steps instead of training: all else is the real trainer's, its checkpoints above all.
+"""Counts steps instead of training; everything else, above all checkpoints, is as in the trainer.
 
 ``python -m training.train --run STORE/runs/KEY --trace FILE``
 """
@@ -31,9 +31,9 @@ from .chain import FIRST, after
 
 STEP_SECONDS = 0.1
 ALIVE_SECONDS = 0.1
-"""Between two signs of life in the trace."""
+"""Interval of heartbeats in the trace."""
 STORE_SECONDS = 60.0
-"""So long the client of a store tries again; that of Google Cloud Storage does, too."""
+"""Time for which the client of a store retries, as that of Google Cloud Storage does."""
 
 _Result = TypeVar("_Result")
 
@@ -52,27 +52,27 @@ def main() -> int:
 
 
 class Trace:
-    """What all trainers of a run did, one line each; written where no fault of a store reaches."""
+    """The events of all trainers of a run, one line each; not affected by faults of the store."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def note(self, event: str, step: int, **known: float) -> None:
-        """Append a line; a write of a few bytes at the end of a file is never torn."""
+        """Append a line; an append of a few bytes is atomic."""
         token = os.environ.get("REPRETRAIN_TOKEN", "")
         line = {"time": time.time(), "pid": os.getpid(), "token": token} | known
         with self._path.open("a") as file:
             file.write(json.dumps(line | {"event": event, "step": step}) + "\n")
 
     def live(self) -> None:
-        """Say for ever that this process is there: a killed one cannot say when it ended."""
+        """Write heartbeats forever: a killed process cannot record when it ended."""
         while True:
             self.note("alive", 0)
             time.sleep(ALIVE_SECONDS)
 
 
 def patiently(call: Callable[[], _Result]) -> _Result:
-    """Repeat what a store refuses for a while."""
+    """Retry a call for a while when the store fails."""
     end = time.monotonic() + STORE_SECONDS
     while True:
         try:
@@ -87,10 +87,10 @@ def patiently(call: Callable[[], _Result]) -> _Result:
 
 
 def _process_began() -> float:
-    """Return when this process was made, in epoch seconds."""
+    """Return when this process was created, in epoch seconds."""
     ticks = float(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     began = ticks / os.sysconf("SC_CLK_TCK")
-    # Not by the time of the boot that the kernel tells: that is in whole seconds.
+    # Not by the kernel's boot time, which is in whole seconds.
     return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - began)
 
 

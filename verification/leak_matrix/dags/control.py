@@ -1,7 +1,7 @@
 """The control: "create >> run >> delete with a trigger rule", as public TPU DAGs are written.
 
-Plain Python tasks around the plain client: a fresh name in each create, the name handed on by XCom,
-a blocking wait for the work, no ``on_kill``, and a delete task that runs whatever becomes of the
+Plain Python tasks around the plain client: a new name in each create, the name passed on by XCom, a
+blocking wait for the work, no ``on_kill``, and a delete task that runs whatever the outcome of the
 others. The matrix puts it through the same scenarios to show what it leaves behind.
 """
 
@@ -30,7 +30,7 @@ touch {folder}/done
 
 
 def control_dag(scenario: Scenario, store_uri: str, conn_id: str) -> DAG:
-    """Return the control for a scenario, which changes the DAG as it changes ours."""
+    """Return the control DAG for a scenario, which modifies it as it modifies ours."""
     shape = scenario.shape
     with DAG(
         dag_id=scenario.control_dag_id,

@@ -1,4 +1,4 @@
-"""Makes the DAGs of all scenarios. A DAG file of the matrix is two lines that call this."""
+"""Builds the DAGs of all scenarios. A DAG file of the matrix is two lines that call this."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from verification.leak_matrix.layers import Layer
 from verification.leak_matrix.scenario import GROUP, Scenario, Subject, run_folder, run_uri
 
 WITHOUT = "LEAK_MATRIX_WITHOUT"
-"""Environment variable: the layer that all DAGs are made without."""
+"""Environment variable: the layer that all DAGs are built without."""
 CODE = "LEAK_MATRIX_CODE"
 """Environment variable: folder of the code for the TPU VMs."""
 WANTED = "LEAK_MATRIX_SCENARIOS"
-"""Environment variable: ids of the scenarios that there are DAGs for, with commas."""
+"""Environment variable: comma-separated ids of the scenarios to build DAGs for."""
 REAPER_SECONDS = 15
 QUEUE_SECONDS, PATIENT_QUEUE_SECONDS = 60, 900
 
 
 def dags(only: str | None = None) -> dict[str, DAG]:
-    """Return the DAGs by id; while a task is started, only its own.
+    """Return the DAGs by id; while a task is started, only its own DAG.
 
-    :param only: id of the one scenario whose DAGs are wanted; None: all without a file of their
-        own.
+    :param only: id of the single scenario whose DAGs are wanted; None: all scenarios without their
+        own DAG file.
     """
     wanted = get_parsing_context().dag_id
     there = set(os.environ[WANTED].split(","))
@@ -54,7 +54,7 @@ def dags(only: str | None = None) -> dict[str, DAG]:
 
 
 def failing_task(store_uri: str) -> Any:
-    """Return a task beside the others that fails when the run's file ``fail`` is there."""
+    """Return an additional task that fails once the run's file ``fail`` exists."""
 
     @task
     def beside() -> None:
@@ -80,7 +80,7 @@ def _makers(scenario: Scenario) -> Iterator[tuple[str, Any]]:
 
 
 def _settings(scenario: Scenario, layers: frozenset[Layer]) -> dict[str, Any]:
-    """Return the run's settings; without the queue's deadline, no request ends by itself."""
+    """Return the run's settings; without the layer ``queue``, the queue's deadline is long."""
     seconds = QUEUE_SECONDS if Layer.QUEUE in layers else PATIENT_QUEUE_SECONDS
     return {"tpu.queue_timeout_seconds": seconds, **scenario.config}
 
@@ -140,7 +140,7 @@ def _use_tpu(
     arguments: Any,
     tpu: dict[str, Any],
 ) -> MatrixRunOperator:
-    """Wire what comes after a reservation, as the project's DAGs do; return the run task."""
+    """Wire the tasks after a reservation as the project's DAGs do; return the run task."""
     shape = scenario.shape
     changed: dict[str, Any] = {
         "is_deaf": Layer.ON_KILL not in layers,

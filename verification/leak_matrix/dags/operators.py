@@ -1,4 +1,4 @@
-"""The operators under test, with what a scenario needs to be different about them."""
+"""The operators under test, with the modifications that scenarios need."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ FAST = {
 
 
 class MatrixPlanOperator(BaseOperator):
-    """Records a run as those of ``bert_finetuning`` are, and makes the folders of its TPUs.
+    """Records a run as ``bert_finetuning`` does, and creates the folders of its TPUs.
 
     :param store_uri: the store.
     :param settings: by ``section.name``; the zones come from the DAG run's ``conf``.
-    :param tpus: how many.
+    :param tpus: number of TPUs.
     :param job: further arguments of the fake trainer.
     """
 
@@ -63,7 +63,7 @@ class MatrixPlanOperator(BaseOperator):
         self.job = job
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
-        """Write the records; return what each TPU needs."""
+        """Write the records; return the arguments for each TPU."""
         run = own_run(context, self.store_uri)
         zones = (context["dag_run"].conf or {})["zones"]
         wanted = FAST | self.settings | {"tpu.zones": zones}
@@ -108,9 +108,9 @@ class MatrixReserveOperator(TpuReserveOperator):
 
 
 class _Changed(TpuAttemptOperator):
-    """What can be different about an operator that waits for a TPU.
+    """Modifications of an operator that waits for a TPU.
 
-    :param is_deaf: neither it nor its trigger hears that a person ended the task.
+    :param is_deaf: whether it and its trigger ignore that a person ended the task.
     :param defer_timeout: seconds; replaces its own timeout of a deferral.
     """
 
@@ -135,15 +135,15 @@ class _Changed(TpuAttemptOperator):
         super().defer(trigger=trigger, method_name=method_name, kwargs=kwargs, timeout=timeout)
 
     def on_kill(self) -> None:
-        """Do what the operator does, unless deaf."""
+        """Call the operator's ``on_kill``, unless deaf."""
         if not self.is_deaf:
             super().on_kill()
 
 
 class MatrixCreateOperator(_Changed, TpuCreateOperator):
-    """Create, which may fail once the TPU is READY.
+    """The create operator, which may fail once the TPU is READY.
 
-    :param raises: whether it does.
+    :param raises: whether it fails.
     """
 
     def __init__(self, *, raises: bool, **kwargs: Any) -> None:
@@ -157,4 +157,4 @@ class MatrixCreateOperator(_Changed, TpuCreateOperator):
 
 
 class MatrixRunOperator(_Changed, TpuRunOperator):
-    """Run."""
+    """The run operator."""

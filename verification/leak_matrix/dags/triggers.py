@@ -1,4 +1,4 @@
-"""Triggers that do not hear that a person ended their task: the layer ``on-kill`` switched off."""
+"""Triggers that ignore that a person ended their task: the layer ``on-kill`` turned off."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ class DeafJobTrigger(TpuJobTrigger):
 
 
 def deafened(trigger: BaseTrigger) -> BaseTrigger:
-    """Return the same trigger, deaf."""
+    """Return a deaf copy of a trigger."""
     kinds = {TpuReadyTrigger: DeafReadyTrigger, TpuJobTrigger: DeafJobTrigger}
     return kinds[type(trigger)](**trigger.serialize()[1])

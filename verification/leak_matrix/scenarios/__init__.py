@@ -1,1 +1,1 @@
-"""The scenarios, by what goes wrong."""
+"""The scenarios, grouped by fault."""

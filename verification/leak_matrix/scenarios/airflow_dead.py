@@ -1,4 +1,4 @@
-"""Airflow dies and does not come back."""
+"""Scenarios in which Airflow dies and does not come back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _agent_dies(stage: Stage) -> None:
     stage.accident()
     for process in stage.vm_processes("tpu_agent"):
         process.suspend()
-    # Its job ends, and nobody says so.
+    # Its job ends, and nothing reports that.
     stage.finish()
 
 

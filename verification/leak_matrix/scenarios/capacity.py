@@ -1,4 +1,4 @@
-"""There is no TPU to have: stockouts, quota, permissions, the queue's own deadline."""
+"""Scenarios in which no TPU can be had: stockouts, quota, permissions, the queue's own deadline."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _no_quota(stage: Stage) -> None:
 
 
 def _quota_in_use(stage: Stage) -> None:
-    # The bystander in the zone has it.
+    # The bystander in the zone uses the quota up.
     stage.admin.quota(stage.zone, "v5litepod", 1)
     stage.start()
     stage.until_call("CreateQueuedResource", count=2)

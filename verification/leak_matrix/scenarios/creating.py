@@ -1,4 +1,4 @@
-"""The create task fails, or its create call is lost, late, or repeated."""
+"""Scenarios in which the create task fails, or its create call is lost, late, or repeated."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def _operation_fails(stage: Stage) -> None:
 
 
 def two_tpus(stage: Stage) -> list[str]:
-    """Return a problem unless two create calls took effect, plus one per try that Airflow lost."""
+    """Return a problem unless two TPUs were made, or up to one more per try that Airflow lost."""
     return _made(stage, 2)
 
 
 def one_tpu(stage: Stage) -> list[str]:
-    """Return a problem unless one create call took effect, plus one per try that Airflow lost."""
+    """Return a problem unless one TPU was made, or up to one more per try that Airflow lost."""
     return _made(stage, 1)
 
 
@@ -104,7 +104,7 @@ def _made(stage: Stage, wanted: int) -> list[str]:
     names, lost = stage.creations(), stage.lost_tries()
     if wanted <= len(names) <= wanted + len(lost):
         return []
-    # Which try asked for what, and why: the run's folder is gone when somebody reads this.
+    # The tries and their requests: the run's folder is gone when this is read.
     history = "; ".join([*names, *stage.history(), *lost])
     counted = f"{len(names)} TPUs were made, not {wanted} (Airflow lost {len(lost)} tries)"
     return [f"{counted}: {history}"]

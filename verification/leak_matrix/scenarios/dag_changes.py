@@ -1,4 +1,4 @@
-"""The DAG is paused, deleted, or its file removed while a run has a TPU."""
+"""Scenarios in which the DAG is paused or deleted, or its file removed, while a run has a TPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run with several TPUs, each in an instance of a mapped group: what happens to one of them."""
+"""Scenarios for a run with several TPUs, one per mapped group instance: faults of one of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _finish_all(stage: Stage) -> None:
 
 def _fail_the_second(stage: Stage) -> None:
     stage.mark("run", "failed", tpu=1)
-    # Its own teardown gives it back at once; the other one goes on.
+    # Its own teardown releases it at once; the other TPU keeps working.
     stage.until(lambda: len(stage.nodes()) == 1, "the end of the second TPU alone")
     stage.finish()
 
@@ -59,7 +59,7 @@ def _clear_the_first_when_done(stage: Stage) -> None:
 
 
 def _key(stage: Stage, tpu: int) -> str:
-    """Return what the names of a TPU's nodes contain."""
+    """Return the key that the names of a TPU's nodes contain."""
     return stage.run_uri(tpu=tpu).rpartition("/")[2]
 
 

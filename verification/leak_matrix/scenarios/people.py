@@ -1,4 +1,4 @@
-"""A person marks or clears tasks, or marks the whole run, in each phase."""
+"""Scenarios in which a person marks or clears tasks, or marks the whole run, in each phase."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from verification.leak_matrix.stage import Stage
 
 BOTH = frozenset({Layer.ON_KILL, Layer.TEARDOWN})
 EITHER = "failed|success"
-"""Of a run that a person marks failed, the tasks that come after it decide the state."""
+"""If a person marks a run failed, the tasks that run afterwards decide its state."""
 
 
 def _while_queued(act: Callable[[Stage], None]) -> Callable[[Stage], None]:
@@ -26,9 +26,10 @@ def _while_queued(act: Callable[[Stage], None]) -> Callable[[Stage], None]:
 
 
 def _while_slow(act: Callable[[Stage], None]) -> Callable[[Stage], None]:
-    """Do it while the request waits, and let it be granted later.
+    """Act while the request waits, and let it be granted later.
 
-    Whoever goes on has it, or asks for another one: the old trigger may be told before or after.
+    The next try takes this TPU or requests another one: the old trigger may be canceled before or
+    after the grant.
     """
 
     def disturb(stage: Stage) -> None:
@@ -52,7 +53,7 @@ def _while_working(act: Callable[[Stage], None]) -> Callable[[Stage], None]:
 
 
 def _while_run_begins(act: Callable[[Stage], None]) -> Callable[[Stage], None]:
-    """Do it while the run task's own process works: it looks at its TPU, and the look is slow."""
+    """Act while the run task's own process works: its read of the TPU is slow."""
 
     def disturb(stage: Stage) -> None:
         stage.start()
@@ -64,7 +65,7 @@ def _while_run_begins(act: Callable[[Stage], None]) -> Callable[[Stage], None]:
             count=20,
             caller=user_agent(Layer.TASK),
         )
-        # Not earlier: a process that has not come to the TPU yet has nothing to give back.
+        # Not earlier: a process that has not reached the TPU yet has nothing to release.
         stage.until(lambda: stage.is_in_flight("GetQueuedResource"), "the task's look")
         act(stage)
 

@@ -1,4 +1,4 @@
-"""Processes of Airflow die: of one task, or of the whole installation."""
+"""Scenarios in which Airflow's processes die: of one task, or of the whole installation."""
 
 from __future__ import annotations
 

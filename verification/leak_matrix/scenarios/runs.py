@@ -1,4 +1,4 @@
-"""How runs themselves go: several at once, backfills, timeouts, failures of the work."""
+"""Scenarios of runs themselves: concurrent runs, backfills, timeouts, failures of the work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from verification.leak_matrix.stage import Stage
 BOTH = frozenset({Layer.ON_KILL, Layer.TEARDOWN})
 STALLED = DagShape(job=("--stall",), dagrun_timeout=60.0)
 SHORT_LEASE = {"tpu.lease_timeout_seconds": 30.0}
-"""Longer than a busy Airflow may take between two tasks of a run, which renews nothing."""
+"""Longer than a busy Airflow may take between two tasks of a run, when nothing renews the lease."""
 SHORT_LIFE = {
     "budget.max_hours": 0.025,
     "tpu.queue_timeout_seconds": 60,
@@ -24,7 +24,7 @@ SHORT_LIFE = {
 
 
 def works_and_finishes(stage: Stage) -> None:
-    """Let the run go well."""
+    """Let the run succeed."""
     stage.start()
     stage.until_works()
     stage.finish()

@@ -1,4 +1,4 @@
-"""The TPU service itself goes away for a while, with or without its VMs."""
+"""Scenarios in which the TPU service goes away for a while, with or without its VMs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service takes the TPU away, in each phase of its life."""
+"""Scenarios in which the service takes the TPU away, in each phase of its life."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from verification.leak_matrix.stage import Stage
 
 
 def _again(stage: Stage, take: Callable[[Stage], None]) -> None:
-    """Take the TPU away while the job runs; the job of the next one may end."""
+    """Take the TPU away while the job runs; the job on the next TPU may finish."""
     stage.start()
     stage.until_works()
     stage.pause_somewhere()

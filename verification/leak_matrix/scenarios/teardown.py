@@ -1,4 +1,4 @@
-"""The teardown itself fails, hangs, is killed, or is overruled by a person."""
+"""Scenarios in which the teardown fails, hangs, is killed, or is overridden by a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TPU VM does not boot, falls silent, reboots, or loses its agent; or its job hangs."""
+"""Scenarios in which a TPU VM does not boot, hangs, reboots, loses its agent, or its job hangs."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def _rebooted(stage: Stage) -> None:
 
 
 def job_hangs(stage: Stage) -> None:
-    """Stop the processes of a job, wait until the agent has ended them, and forget the job."""
+    """Suspend the processes of a job, wait until the agent ends them, and reset its signals."""
     processes = stage.vm_processes("training.work")
     for process in processes:
         process.suspend()
-    # While its stacks are taken a stopped job goes on for a step, and says so once more.
+    # While its stacks are dumped, a suspended job runs for a step, and reports it.
     stage.until(lambda: not any(process.is_running() for process in processes), "the job's end")
     stage.work_again()
 

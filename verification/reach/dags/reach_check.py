@@ -1,6 +1,6 @@
-"""Two tasks in the place of a data job that try all doors: as data jobs run, and without Landlock.
+"""Two tasks that try all doors in place of a data job: as data jobs run, and without Landlock.
 
-No DAG of an installation: whoever wants to see their own adds this folder to Airflow's bundles.
+This is not an installation's DAG: to check your own, add this folder to Airflow's bundles.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from verification.reach.site import Site
 
 
 class UnhiddenOperator(PythonModuleOperator):
-    """As where the kernel has no Landlock."""
+    """The operator as on a kernel without Landlock."""
 
     def hidden_paths(self) -> Sequence[str]:
         """Return nothing."""

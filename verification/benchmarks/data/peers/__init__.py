@@ -1,1 +1,1 @@
-"""What the data job is compared with; each is a process of its own and prints a JSON object."""
+"""The peers of the data job; each runs as a separate process and prints a JSON object."""

@@ -1,6 +1,6 @@
-"""What the peers share: a command line, how they read the corpus, and a WordPiece tokenizer.
+"""Shared code of the peers: a command line, reading the corpus, and a WordPiece tokenizer.
 
-That is BERT's, as Hugging Face's library has it.
+The tokenizer is BERT's, from Hugging Face's library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def parse(description: str | None, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return ``vocabulary``, ``unit``, ``output`` and ``shards``."""
+    """Return the parsed options ``vocabulary``, ``unit``, ``output`` and ``shards``."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--vocabulary", type=Path, required=True)
     parser.add_argument(
@@ -48,7 +48,7 @@ def lines(shards: Sequence[Path]) -> Iterator[str]:
 
 
 def chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut a list of texts into pieces of about a megabyte."""
+    """Yield consecutive parts of a list of texts, each about a million characters."""
     start = characters = 0
     for end, text in enumerate(texts, start=1):
         characters += len(text)
@@ -58,7 +58,7 @@ def chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def train(text: Path, vocabulary: Path, size: int) -> None:
-    """Write a lower-case vocabulary of a text, one token a line."""
+    """Learn a lowercase vocabulary from a text; write it, one token per line."""
     tokenizer = _around(WordPiece(unk_token="[UNK]"))  # noqa: S106 - no secret
     trainer = WordPieceTrainer(
         vocab_size=size,
@@ -93,9 +93,10 @@ def measure_tokenizer(
     argv: Sequence[str] | None,
     load_encoder: Callable[[Path], Callable[[Sequence[str]], int]],
 ) -> int:
-    """Print the tokens and the seconds spent on them; start-up is not among these.
+    """Print the number of tokens and the seconds spent on them, without start-up.
 
-    :param load_encoder: returns, for a vocabulary, what tokenizes texts and counts their tokens.
+    :param load_encoder: returns, for a vocabulary, a function that tokenizes texts and returns
+        their number of tokens.
     """
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     options = parse(description, argv)

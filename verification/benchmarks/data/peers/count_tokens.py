@@ -1,4 +1,4 @@
-"""Counts the records and real tokens of TFRecord files, for peers that do not say it themselves."""
+"""Counts the records and real tokens of TFRecord files, for peers that do not report them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> int:
-    """Print the sums over the files of the command line."""
+    """Print the totals over the files on the command line."""
     import tensorflow as tf
 
     records = tokens = 0

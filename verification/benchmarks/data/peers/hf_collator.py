@@ -1,8 +1,8 @@
-"""Hugging Face's tokenizers and masking collator, as their example ``run_mlm.py`` uses them.
+"""Runs Hugging Face's tokenizers and masking collator as their example ``run_mlm.py`` does.
 
-Reads, tokenizes, joins the documents, cuts them to rows of 128, masks them and writes the arrays
-with numpy. Does not look for duplicates, split into train and validation, build sentence pairs or
-write TFRecords, so it has less to do than ours.
+Reads, tokenizes and joins the documents, cuts them into rows of 128, masks them and writes the
+arrays with numpy. Does not look for duplicates, split into train and validation, build sentence
+pairs or write TFRecords, so it does less work than our data job.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROWS_AT_ONCE = 1000  # both as many rows as `datasets.map` and run_mlm.py take 
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tokens written."""
+    """Run the command line; print the number of tokens written."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     options = command.parse(__doc__, argv)
     from transformers import DataCollatorForLanguageModeling
@@ -55,7 +55,7 @@ def _tokenizer(vocabulary: Path) -> Any:
 
 
 def _rows(tokenizer: Any, shards: Sequence[Path]) -> Iterator[list[dict[str, list[int]]]]:
-    """Yield full rows; the rest of each group is dropped, as run_mlm.py does."""
+    """Yield groups of full rows; the rest of each group is dropped, as in run_mlm.py."""
     texts = list(command.documents(shards))
     for start in range(0, len(texts), _ROWS_AT_ONCE):
         encoded = tokenizer(texts[start : start + _ROWS_AT_ONCE], return_special_tokens_mask=True)

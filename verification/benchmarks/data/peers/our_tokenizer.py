@@ -1,4 +1,4 @@
-"""Our tokenizer alone, one thread, on text that is in memory already; the ids are numpy arrays."""
+"""Measures our tokenizer alone, one thread, on text in memory; the ids are numpy arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from verification.benchmarks.data.peers import command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure it; return the exit status."""
+    """Measure the tokenizer; return the exit status."""
     return command.measure_tokenizer(__doc__, argv, _encoder)
 
 

@@ -1,6 +1,6 @@
-"""The limit: Hugging Face's Rust tokenizer alone, one thread, on text that is in memory already.
+"""Measures the limit: Hugging Face's Rust tokenizer alone, one thread, on text in memory.
 
-Nothing is read, cleaned, packed, masked or written, and the ids are not even taken out of it.
+Nothing is read, cleaned, packed, masked or written, and the ids are not even copied to Python.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from verification.benchmarks.data.peers import command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure it; return the exit status."""
+    """Measure the tokenizer; return the exit status."""
     return command.measure_tokenizer(__doc__, argv, _encoder)
 
 
 def _encoder(vocabulary: Path) -> Callable[[Sequence[str]], int]:
     if vocabulary.suffix == ".json":
         tokenizer = Tokenizer.from_file(str(vocabulary))
-        # As in the data job: `<s>` in a text is text.
+        # As in the data job: `<s>` in a text is ordinary text.
         tokenizer.encode_special_tokens = True
     else:
         tokenizer = command.load(vocabulary)

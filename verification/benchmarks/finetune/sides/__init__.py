@@ -1,1 +1,1 @@
-"""The sides of the speed contest, each a process of its own."""
+"""The sides of the speed contest; each runs as a separate process."""

@@ -1,4 +1,4 @@
-"""Hugging Face's BertForSequenceClassification in PyTorch, with PyTorch's fused AdamW."""
+"""Trains Hugging Face's BertForSequenceClassification in PyTorch, with PyTorch's fused AdamW."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class HuggingFace:
 
 
 def adamw(model: torch.nn.Module, recipe: dict[str, Any]) -> torch.optim.Optimizer:
-    """Return the optimizer; biases and LayerNorm do not decay."""
+    """Return the optimizer; biases and LayerNorm have no weight decay."""
     named = list(model.named_parameters())
     groups = [
         {
@@ -82,7 +82,7 @@ def adamw(model: torch.nn.Module, recipe: dict[str, Any]) -> torch.optim.Optimiz
 
 
 def examples(arrays: dict[str, Any], split: str) -> dict[str, torch.Tensor]:
-    """Return a split as the model takes it."""
+    """Return a split as inputs of the model."""
     names = {
         "input_ids": "input_word_ids",
         "attention_mask": "input_mask",

@@ -1,4 +1,4 @@
-"""Our fine-tuning: the trainer's own loop of steps on batches of its own input pipeline."""
+"""Runs our fine-tuning: the trainer's own loop of steps on batches of its input pipeline."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from verification.benchmarks.train.shapes import SHAPES, VOCABULARY_SIZE
 from verification.benchmarks.train.sides import serving
 from verification.benchmarks.train.sides.tensorflow_side import traced, use_threads, versions
 
-# More than are ever measured, so that the learning rate hardly changes.
+# More steps than are ever measured, so that the learning rate hardly changes.
 _STEPS = 1_000_000
 
 
 class Ours:
-    """A classifier in training, as :mod:`training.loop.trainer` puts it together."""
+    """A classifier in training, built as in :mod:`training.loop.trainer`."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         use_threads(options)

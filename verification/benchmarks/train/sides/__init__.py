@@ -1,4 +1,4 @@
-"""The programs that are measured; each is a process that runs steps when it is asked to.
+"""The measured programs; each is a process that runs steps on request.
 
-Those of PyTorch run in an environment without this project's own dependencies.
+The PyTorch programs run in an environment without this project's own dependencies.
 """

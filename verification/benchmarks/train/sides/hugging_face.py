@@ -1,7 +1,7 @@
-"""Hugging Face's BertForMaskedLM in PyTorch, as fast as its user can have it without new kernels.
+"""Trains Hugging Face's BertForMaskedLM in PyTorch, as fast as possible without new kernels.
 
-The head sees the masked positions only, which its own ``forward`` does not do: it would compute
-the vocabulary at every position, and be half as fast. The optimizer is PyTorch's fused AdamW.
+The head is applied only to the masked positions. The model's own ``forward`` would compute the
+vocabulary at every position, and be half as fast. The optimizer is PyTorch's fused AdamW.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HuggingFace:
 
     def _step(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         self._optimizer.zero_grad(set_to_none=True)
-        # Autocast covers the forward pass only, as PyTorch's documentation says.
+        # Autocast covers only the forward pass, as PyTorch's documentation recommends.
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
             loss = self._loss(batch)
         loss.backward()

@@ -1,4 +1,4 @@
-"""Our input pipeline alone: batches are made and dropped."""
+"""Runs our input pipeline alone: batches are made and dropped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InputPipeline:
         self.about: dict[str, Any] = {"versions": versions()}
 
     def run(self, steps: int) -> dict[str, Any]:
-        """Take the batches of so many steps."""
+        """Take the batches of the given number of steps."""
         for _ in range(steps):
             next(self._batches)
         return {}

@@ -1,4 +1,4 @@
-"""Nothing but square matrix multiplications in TensorFlow: what the machine can do."""
+"""Runs only square matrix multiplications in TensorFlow, to find the machine's limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIZES = (1024, 2048, 4096)
 
 
 class Matmul:
-    """Multiplies matrices of the size that is fastest."""
+    """A side that multiplies matrices of the fastest size."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         use_threads(options)
@@ -29,7 +29,7 @@ class Matmul:
         self.about: dict[str, Any] = {"versions": versions()}
 
     def run(self, steps: int) -> dict[str, Any]:
-        """Multiply; return the FLOPs."""
+        """Multiply; return the number of floating-point operations."""
         for _ in range(steps):
             self._multiply()
         return {"flops": 2.0 * self._size**3 * steps}

@@ -1,4 +1,4 @@
-"""Nothing but square matrix multiplications in PyTorch: what the machine can do."""
+"""Runs only square matrix multiplications in PyTorch, to find the machine's limit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZES = (1024, 2048, 4096)
 
 
 class Matmul:
-    """Multiplies matrices of the size that is fastest."""
+    """A side that multiplies matrices of the fastest size."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         torch.set_num_threads(options.threads)
@@ -25,13 +25,13 @@ class Matmul:
         self.about: dict[str, Any] = {"versions": {"torch": torch.__version__}}
 
     def run(self, steps: int) -> dict[str, Any]:
-        """Multiply; return the FLOPs."""
+        """Multiply; return the number of floating-point operations."""
         for _ in range(steps):
             torch.mm(*self._pair)
         return {"flops": 2.0 * len(self._pair[0]) ** 3 * steps}
 
     def profile(self, steps: int) -> dict[str, float]:
-        """Return nothing: it is one operation."""
+        """Return nothing, because there is only one operation."""
         raise NotImplementedError
 
 

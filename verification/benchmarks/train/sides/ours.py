@@ -1,4 +1,4 @@
-"""Our training: the trainer's own loop of steps on batches of its own input pipeline."""
+"""Runs our training: the trainer's own loop of steps on batches of its input pipeline."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from verification.benchmarks.train.sides.tensorflow_side import (
 
 
 class Ours:
-    """A model in training, as :mod:`training.loop.trainer` puts it together."""
+    """A model in training, built as in :mod:`training.loop.trainer`."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         use_threads(options)
@@ -58,7 +58,7 @@ class Ours:
 
 
 def train_loop(strategy: tf.distribute.Strategy, config: PipelineConfig) -> tuple[TrainLoop, int]:
-    """Return the loop of steps that is measured, and the number of weights that it trains."""
+    """Return the measured loop of steps, and the number of weights that it trains."""
     with strategy.scope():
         model = build_model(config)
         variables = trained_variables(model, config)
@@ -72,7 +72,7 @@ def train_loop(strategy: tf.distribute.Strategy, config: PipelineConfig) -> tupl
 def batches(
     strategy: tf.distribute.Strategy, config: PipelineConfig, work: Path
 ) -> Iterator[tuple[Batch]]:
-    """Return the batches of the first phase, from its first step on."""
+    """Return the batches of the first phase, starting at its first step."""
     store = StoreLayout(str(work / STORE))
     manifest = (work / MANIFEST).read_text()
     data = load_training_data(phase_sources([manifest], [], store, config), store, config)

@@ -1,7 +1,7 @@
-"""What a side's process does: build, then run steps on request; nothing but the standard library.
+"""Serves a side: builds it, then runs steps on request; uses only the standard library.
 
-A request is a line of JSON on stdin, the answer one on stdout. The process is idle in between, so
-that sides can take turns.
+A request is a line of JSON on stdin, the answer is one on stdout. The process is idle in between,
+so that sides can take turns.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Protocol
 
 
 class Side(Protocol):
-    """Something that is measured."""
+    """A program to measure."""
 
     about: dict[str, Any]
-    """Versions and sizes, for the result."""
+    """Versions and sizes that the result includes."""
 
     def run(self, steps: int) -> dict[str, Any]:
-        """Run steps; return what came out of them."""
+        """Run steps; return their results."""
 
     def profile(self, steps: int) -> dict[str, float]:
         """Return the milliseconds of a step by kind of operation."""
@@ -32,10 +32,10 @@ class Side(Protocol):
 def main(build: Callable[[argparse.Namespace], Side]) -> int:
     """Serve one side until stdin ends; return the exit status."""
     options = _parser().parse_args()
-    # As many cores as threads, so that no library takes more than its share.
+    # As many cores as threads, so that no library uses more than its share.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
-    # Libraries print; the answers have a stream of their own.
+    # Libraries print to stdout, so the answers use a separate stream.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     side = build(options)

@@ -1,4 +1,4 @@
-"""What the sides on TensorFlow share: threads, versions, and how a trace is read."""
+"""Shared code of the TensorFlow sides: threads, versions, and reading a trace."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pipeline_config import PipelineConfig
 from verification.benchmarks.train.settings import settings
 
 _PICOSECONDS_IN_MS = 1e9
-# A traced operation is called "name:Type"; functions of C++, such as "ExecutorState::Run", are not.
+# A traced operation is named "name:Type"; C++ functions, such as "ExecutorState::Run", are not.
 _OPERATION = re.compile(r"[^:]+:(_*[A-Z]\w*)(#|$)")
 
 
 def use_threads(options: argparse.Namespace) -> None:
-    """Limit TensorFlow's threads; before it does anything else."""
+    """Limit TensorFlow's threads; call this before TensorFlow does anything else."""
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
 
 
 def config_of(options: argparse.Namespace) -> PipelineConfig:
-    """Return the configuration that a side's options stand for."""
+    """Return the configuration that a side's options describe."""
     return settings(
         options.shape,
         dtype=options.dtype,
@@ -39,15 +39,15 @@ def config_of(options: argparse.Namespace) -> PipelineConfig:
 
 
 def versions(*libraries: str) -> dict[str, str]:
-    """Return the versions of libraries, TensorFlow's among them."""
+    """Return the versions of the libraries and of TensorFlow."""
     return {name: importlib.metadata.version(name) for name in ("tensorflow", *libraries)}
 
 
 def traced(run: Callable[[int], Any], steps: int) -> dict[str, float]:
-    """Return the milliseconds of a step by type of operation, without those inside of it.
+    """Return the milliseconds of a step by type of operation, without operations inside it.
 
-    Several run at once on several threads, so the sum may be more than the wall clock, which is the
-    first entry.
+    Several operations run at once on several threads, so the sum may exceed the wall-clock time,
+    which is the first entry.
     """
     with tempfile.TemporaryDirectory() as folder:
         tf.profiler.experimental.start(folder)
@@ -80,7 +80,7 @@ def operation_ms(space: xplane_pb2.XSpace) -> dict[str, float]:
 
 
 class Event(NamedTuple):
-    """Something that a thread did; picoseconds. Without a name it is no operation."""
+    """An event of a thread, in picoseconds. Without a name it is not an operation."""
 
     name: str
     begin: int
@@ -88,7 +88,7 @@ class Event(NamedTuple):
 
 
 def own_durations(events: Iterable[Event]) -> list[tuple[Event, int]]:
-    """Return the events of a thread with the picoseconds that no operation inside of them took."""
+    """Return a thread's events with their picoseconds, without the operations inside them."""
     operations = sorted(
         (event for event in events if event.name), key=lambda event: (event.begin, -event.duration)
     )
@@ -108,6 +108,6 @@ def _end(event: Event) -> int:
 
 
 def _operation(name: str) -> str:
-    """Return the type of a traced operation, or nothing for other events."""
+    """Return the type of a traced operation, or an empty string for other events."""
     found = _OPERATION.match(name)
     return found[1] if found else ""

@@ -1,6 +1,6 @@
-"""The training step of tf-models' own task and optimizer in ``tf.function``, in a loop like ours.
+"""Runs the training step of tf-models' own task and optimizer in ``tf.function``, in our loop.
 
-It is what the compile check compares with, too. Its batches are in memory.
+The compile check also compares with it. Its batches are in memory.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Takes the place of the trainer on the matrix's TPU VMs."""
+"""Replaces the trainer on the matrix's TPU VMs."""

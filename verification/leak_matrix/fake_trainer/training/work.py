@@ -2,7 +2,7 @@
 
 python -m training.work --folder FOLDER [--fail | --stall]
 
-It touches ``started`` in the folder and trains until the file ``finish`` is there.
+It touches ``started`` in the folder and trains until the file ``finish`` exists.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BEGAN = datetime.now(UTC)
 
 
 def main() -> int:
-    """Work until told otherwise; return the exit code of the trainer in the same case."""
+    """Work until told to finish; return the exit code of the trainer in the same case."""
     parser = argparse.ArgumentParser(prog="python -m training.work", description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--fail", action="store_true", help="fail when told to finish")
