@@ -1,1 +1,1 @@
-"""Which settings an update should have: a published encoder is continued in many ways, measured."""
+"""Measures which settings an update should have: continues a published encoder in many ways."""

@@ -1,11 +1,11 @@
-"""Measures the settings of an update: a published encoder is continued in many ways, and compared.
+"""Compares the settings of an update: a published encoder is continued in many ways and measured.
 
 Copy-paste: ``python -m verification.benchmarks.update_sweep --encoder FOLDER --dry-run``. The
 encoder gets a masked-LM head; then each cell of the grid is a training on text about another
 subject, from this same start, by the pipeline's own commands: rate, share of replay, kind of masks,
 and seed. Each is measured by its loss on held-out text of the domain and of the old text, by
-retrieval, and by a classifier on the encoder. Results are lines of JSON; the same command goes on
-where it was interrupted. Exit code: 0 all done; 1 not, with a message.
+retrieval, and by a classifier on the encoder. Results are lines of JSON; the same command resumes
+after an interruption. Exit code: 0 if all is done; 1 if not, with a message.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _THREADS = dict.fromkeys(
     ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS"), "2"
 )
 _STEP_SECONDS, _CELL_SECONDS = 0.5, 45.0
-"""Of a step with 16 rows, and of all else that a cell does, on two quiet cores."""
+"""Seconds of a step with 16 rows, and of all other work of a cell, on two quiet cores."""
 _BEGIN, _END = "<!-- make update-sweep -->\n", "<!-- end of make update-sweep -->\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what the command line says; return the exit code."""
+    """Run the command line; return the exit code."""
     options = _parser().parse_args(argv)
     scale = QUICK if options.quick else FULL
     folder = options.state_dir / ("quick" if options.quick else "full")
@@ -109,7 +109,7 @@ def _sweep(folder: Path, encoder: Path | None, scale: Scale, path: Path) -> None
         work |= {cell.name: partial(laboratory.run, cell) for cell in cells(scale)}
         for name, measure in work.items():
             if name not in kept.rows:
-                # It writes its result itself, and holds the file, even when this process is killed.
+                # It writes its own result, and holds the file, even when this process is killed.
                 apart(name, partial(add, measure))
     say(f"done: {path}")
 

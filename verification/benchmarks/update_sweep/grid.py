@@ -1,4 +1,4 @@
-"""What is tried: the arms, each with several seeds, and how much is trained in each."""
+"""The grid of the sweep: the arms, each with several seeds, and the amount of training in each."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ HEAD_RATE = 1e-3
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is trained, and on how much it is measured.
+    """The amount of training, and of measuring.
 
-    ``characters`` are of each of the two texts, of which ``held_out`` is the share that is not
-    trained on; ``rows`` are those of a batch, ``scored_rows`` the most that are scored of a text.
+    ``characters`` is the size of each of the two texts, of which the share ``held_out`` is not
+    trained on; ``rows`` is the size of a batch; at most ``scored_rows`` of a text are scored.
     """
 
     steps: int = 240
@@ -31,7 +31,7 @@ class Scale:
 
     @classmethod
     def of(cls, kept: dict[str, Any]) -> Scale:
-        """Return what was kept as JSON, which has no tuples."""
+        """Return the scale that was stored as JSON, which has no tuples."""
         return cls(**kept | {name: tuple(kept[name]) for name in ("seeds", "rates")})
 
 
@@ -45,10 +45,10 @@ QUICK = Scale(
 class Arm:
     """One way to continue the model.
 
-    :ivar rate: the peak.
+    :ivar rate: the peak learning rate.
     :ivar replay: share of each batch that is old text.
-    :ivar dynamic: whether masks are new in each pass.
-    :ivar warmup: share of the steps.
+    :ivar dynamic: whether each pass has new masks.
+    :ivar warmup: share of the steps that are warm-up.
     """
 
     rate: float
@@ -66,7 +66,7 @@ class Arm:
 
     @property
     def settings(self) -> Overrides:
-        """Return what of the configuration makes the arm, but for its steps."""
+        """Return the configuration settings of the arm, except its steps."""
         return {
             "optimizer.update_learning_rate": self.rate,
             "optimizer.warmup_steps": round(self.warmup * self.steps),
@@ -75,10 +75,10 @@ class Arm:
         }
 
     def passes(self, rows: int, batch: int) -> float:
-        """Return how often the domain's text is gone over.
+        """Return the number of passes over the domain's text.
 
-        :param rows: of the text.
-        :param batch: rows of a batch, replayed ones among them.
+        :param rows: number of rows of the text.
+        :param batch: rows of a batch, including replayed ones.
         """
         return self.steps * (batch - round(batch * self.replay)) / rows
 
@@ -96,7 +96,7 @@ class Cell(NamedTuple):
 
 
 def main_arms(scale: Scale) -> list[Arm]:
-    """Return the arms among which rate, replay and kind of masks are chosen."""
+    """Return the arms from which the rate, replay and kind of masks are chosen."""
     return [
         Arm(rate, replay, dynamic, scale.steps)
         for rate in scale.rates
@@ -106,7 +106,7 @@ def main_arms(scale: Scale) -> list[Arm]:
 
 
 def further_arms(scale: Scale) -> list[Arm]:
-    """Return arms that differ in one thing from one in the middle of the main ones.
+    """Return arms that differ in one setting from an arm in the middle of the main grid.
 
     They have another warm-up, another number of passes, or a rate outside the grid.
     """
@@ -123,7 +123,7 @@ def further_arms(scale: Scale) -> list[Arm]:
 
 
 def cells(scale: Scale) -> Iterator[Cell]:
-    """Yield the trainings: the main arms with one seed after the other, then the further ones."""
+    """Yield the trainings: the main arms with one seed after another, then the further arms."""
     for arms in (main_arms(scale), further_arms(scale)):
         for seed in scale.seeds:
             yield from (Cell(arm, seed) for arm in arms)

@@ -1,8 +1,8 @@
-"""Makes the model that a sweep starts from, and continues it, by the commands of the pipeline.
+"""Makes the model from which a sweep starts, and continues it, with the pipeline's commands.
 
-The start is the published encoder as a lineage's first version, under a masked-LM head that was
-trained alone, on both texts. An encoder has no such head, and one that each cell trains for itself
-would be most of what the cells measure.
+The start is the published encoder as a lineage's first version, with a masked-LM head that was
+trained alone, on both texts. An encoder has no such head; if each cell trained its own head, the
+cells would mostly measure that training.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ _TEXTS = {"domain": text.DOMAIN, "old": text.GENERAL}
 
 
 class Laboratory:
-    """A folder with the texts, the task and the start, which are made when they are not there."""
+    """A folder with the texts, the task and the start, which are made if they are missing."""
 
     def __init__(self, root: Path, encoder: Path, scale: Scale) -> None:
-        """Copy the encoder to the folder unless it is there.
+        """Copy the encoder to the folder if it is not there.
 
         :param encoder: a Hugging Face folder.
-        :raises subprocess.CalledProcessError: it is none that can be imported.
+        :raises subprocess.CalledProcessError: the encoder cannot be imported.
         """
         store = StoreLayout(str(root.resolve()))
         asked = settings.request(store, settings.put_encoder(encoder, store))
@@ -70,9 +70,9 @@ class Laboratory:
 
     @cached_property
     def settings(self) -> Settings:
-        """What all cells have in common: results of anything else cannot be compared with theirs.
+        """The settings of all cells; results with other settings cannot be compared with theirs.
 
-        ``rows`` are those to train on.
+        ``rows`` is the number of rows to train on.
         """
         manifests = {
             f"{name}, {masks}": PartitionManifest.load(self._manifest(name, dynamic=dynamic))
@@ -89,11 +89,11 @@ class Laboratory:
         }
 
     def start(self) -> Row:
-        """Measure the model that all cells start from."""
+        """Measure the model from which all cells start."""
         return Row(None, self._measure(self._start, self._scale.seeds))
 
     def run(self, cell: Cell) -> Row:
-        """Train and measure; what was trained is deleted.
+        """Train and measure; delete the trained model.
 
         :raises RuntimeError: a command fails; its messages are on stderr.
         """
@@ -128,7 +128,7 @@ class Laboratory:
         return self._manifests[name, dynamic]
 
     def _write_texts(self) -> None:
-        """Write both texts and the task's examples, if they are not there."""
+        """Write both texts and the task's examples, if they are missing."""
         corpus = self._shop.root / "corpus"
         if corpus.exists():
             return
@@ -143,9 +143,9 @@ class Laboratory:
 
     @cached_property
     def _task(self) -> str:
-        """The manifest of the labelled task."""
+        """The manifest of the labeled task."""
         config = f"{self._shop.root}/task.json"
-        # The task's tokens are the lineage's, which the texts' preparation gives it.
+        # The task uses the lineage's tokens, which come from the preparation of the texts.
         assert self._manifests  # noqa: S101
         uris.write(config, self._config({}).to_bytes())
         words = ("--config", config, "--store", self._shop.store.root, "--task", docstrings.NAME)
@@ -170,7 +170,7 @@ class Laboratory:
         return self._shop.lineage.version("v-start")
 
     def _measure(self, version: str, seeds: Sequence[int]) -> Measures:
-        """Score a version; of the task, the mean over classifiers of these seeds."""
+        """Score a version; the task's score is the mean over classifiers with these seeds."""
         sets = {name: self._manifest(name, dynamic=True) for name in _TEXTS}
         [model] = self._shop.evaluate(self._config({}), [version], sets, "domain").models
         scores = {one.set_name: one for one in model.sets}
@@ -185,7 +185,7 @@ class Laboratory:
         }
 
     def _task_misses(self, version: str, seed: int) -> list[float]:
-        """Return whether each test example is misjudged, 1 or 0, by a classifier on the encoder."""
+        """Return 1 or 0 per test example: whether a classifier on the encoder misjudges it."""
         run = self._shop.store.run("probe")
         shutil.rmtree(run.root, ignore_errors=True)
         uris.write(run.config, self._config({"promotion.probe_random_seeds": [seed]}).to_bytes())
@@ -198,14 +198,14 @@ class Laboratory:
 
 
 def _own(scale: Scale) -> Overrides:
-    """Return what is other than in `make demo-domain`."""
+    """Return the settings that differ from `make demo-domain`."""
     return {
         "corpus.input_pattern": "corpus/{partition}/*",
         "corpus.validation_fraction": scale.held_out,
         "training.global_batch_size": scale.rows,
-        # How many passes are too many is what is asked.
+        # The sweep asks how many passes are too many.
         "training.max_passes": 0,
-        # The start has its head.
+        # The start already has its head.
         "training.head_steps": 0,
         "evaluation.general_partition": None,
         "evaluation.max_records_per_set": scale.scored_rows,

@@ -1,6 +1,6 @@
-"""The file of results: a line of JSON for the settings, then one for each model that is measured.
+"""The file of results: a line of JSON for the settings, then one for each measured model.
 
-It is only ever added to, a whole line at a time, so that a sweep which is killed goes on from it.
+Only whole lines are appended to it, so that a killed sweep can resume from it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Any, TextIO
 from verification.benchmarks.update_sweep.grid import Arm, Cell
 
 START = "start"
-"""The model that all cells begin with, measured as it is."""
+"""The model from which all cells start, measured without training."""
 DOMAIN_LOSS, OLD_LOSS, RECALL, ACCURACY = "domain loss", "old-text loss", "recall@1", "accuracy"
 LOSSES = {DOMAIN_LOSS, OLD_LOSS}
-"""Measures of which less is better; the others are shares, of which more is."""
+"""Measures for which less is better; the others are shares, for which more is better."""
 
 Settings = dict[str, Any]
 
 
 class ResultsError(ValueError):
-    """The file is of another sweep, in use, or none of ours."""
+    """An error: the file is from another sweep, is in use, or is not a file of results."""
 
 
 @dataclass(frozen=True)
 class Measured:
     """One measure of a model, by held-out document or test example, [N].
 
-    ``losses`` are what is the less the better: sums over a document's masked tokens in nats, or 1
-    for what was not found, or not answered rightly; ``weights`` the number of tokens, or 1.
+    For ``losses``, less is better: sums over a document's masked tokens in nats, or 1 for an item
+    that was not found or not answered correctly; ``weights`` are the numbers of tokens, or 1.
     """
 
     losses: list[float]
@@ -46,7 +46,7 @@ Measures = dict[str, Measured]
 
 @dataclass(frozen=True)
 class Row:
-    """A model that is measured; ``cell`` is None of the start."""
+    """A measured model; ``cell`` is None for the start."""
 
     cell: Cell | None
     measures: Measures
@@ -63,18 +63,18 @@ class Row:
         return None if self.cell is None else self.cell.seed
 
     def value(self, measure: str) -> float:
-        """Return a mean loss, or the share of what was found or answered rightly."""
+        """Return a mean loss, or the share of items that were found or answered correctly."""
         one = self.measures[measure]
         mean = sum(one.losses) / sum(one.weights)
         return mean if measure in LOSSES else 1 - mean
 
     @property
     def values(self) -> dict[str, float]:
-        """Return all of them, rounded for who reads them."""
+        """Return all values, rounded for readers."""
         return {name: round(self.value(name), 4) for name in self.measures}
 
     def as_line(self) -> str:
-        """Return it as a line of JSON."""
+        """Return the row as a line of JSON."""
         found: dict[str, Any] = {"name": self.name, "seconds": round(self.seconds, 1)}
         if self.cell is not None:
             found |= {"arm": asdict(self.cell.arm), "seed": self.cell.seed}
@@ -84,7 +84,7 @@ class Row:
 
     @classmethod
     def of_line(cls, line: str) -> Row:
-        """Return what :meth:`as_line` wrote."""
+        """Return the row of a line that :meth:`as_line` made."""
         found = json.loads(line)
         cell = Cell(Arm(**found["arm"]), found["seed"]) if "arm" in found else None
         measures = {name: Measured(**one) for name, one in found["measures"].items()}
@@ -92,26 +92,26 @@ class Row:
 
 
 class Results:
-    """An open file of results, which no other process adds to."""
+    """An open file of results, to which no other process appends."""
 
     def __init__(self, file: TextIO, rows: list[Row]) -> None:
-        """Take an open file and what it has."""
+        """Use an open file and the rows that it has."""
         self._file = file
         self.rows = {row.name: row for row in rows}
 
     def add(self, row: Row) -> None:
-        """Write a result, so that it is there after a power cut."""
+        """Write a result durably, so that it survives a power failure."""
         _write(self._file, row.as_line())
         self.rows[row.name] = row
 
 
 def read(path: Path) -> tuple[Settings, list[Row]]:
-    """Return settings and results.
+    """Return the settings and the results.
 
-    A last line that a kill has cut off is left out.
+    A last line that a kill cut off is left out.
 
-    :raises ResultsError: the file is none of a sweep.
-    :raises FileNotFoundError: there is none.
+    :raises ResultsError: the file is not from a sweep.
+    :raises FileNotFoundError: there is no file.
     """
     whole, _, _ = path.read_text().rpartition("\n")
     try:
@@ -125,9 +125,9 @@ def read(path: Path) -> tuple[Settings, list[Row]]:
 
 @contextmanager
 def opened(path: Path, settings: Settings) -> Iterator[Results]:
-    """Open a file to add to, or begin it.
+    """Yield the results of a file opened for appending; create it if it is missing.
 
-    :raises ResultsError: it was begun with other settings, or another process adds to it.
+    :raises ResultsError: it has other settings, or another process appends to it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as file:
@@ -140,7 +140,7 @@ def opened(path: Path, settings: Settings) -> Iterator[Results]:
         if not whole:
             _write(file, json.dumps({"settings": settings}))
         found, rows = read(path)
-        # As it comes back from JSON, where a tuple is a list.
+        # As JSON returns it, where a tuple is a list.
         _require_same(path, found, json.loads(json.dumps(settings)))
         yield Results(file, rows)
 

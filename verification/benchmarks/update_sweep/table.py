@@ -1,7 +1,7 @@
-"""What a sweep has found: its tables in Markdown, and the arms that the rule chooses.
+"""Summarizes the results of a sweep: tables in Markdown, and the arms that the rule chooses.
 
-A difference is that of the mean over an arm's seeds. Its interval resamples held-out documents, or
-test examples, as the gate's does; how far the seeds are apart stands beside it.
+A difference is that of the means over an arm's seeds. Its interval resamples held-out documents, or
+test examples, as the gate does; the spread of the seeds is next to it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ Rows = Sequence[Row]
 
 
 class Sweep:
-    """The results of a sweep, of which some may be missing: ``found`` has the rows of each arm."""
+    """The results of a sweep, some of which may be missing: ``found`` has the rows of each arm."""
 
     def __init__(self, settings: Settings, rows: Iterable[Row]) -> None:
-        """Sort results by arm.
+        """Group results by arm.
 
         :raises ResultsError: the start was not measured.
         """
@@ -68,14 +68,14 @@ class Sweep:
         return [arm for arm in main_arms(self._scale) if len(self.found.get(arm, ())) == seeds]
 
     def passes(self, arm: Arm) -> float:
-        """Return how often an arm goes over the domain's text."""
+        """Return the number of an arm's passes over the domain's text."""
         return arm.passes(self._domain_rows, self._scale.rows)
 
 
 def difference(after: Rows, before: Rows, measure: str) -> Interval:
-    """Return how much better models are than others, each side's mean over its rows.
+    """Return how much better some models are than others, with each side's mean over its rows.
 
-    Better is a lower loss, or a larger share.
+    Better means a lower loss, or a larger share.
     """
     weights = np.array(before[0].measures[measure].weights, float)
     sides = _mean(after, measure), _mean(before, measure)
@@ -89,13 +89,13 @@ def _mean(rows: Rows, measure: str) -> npt.NDArray[np.float64]:
 def choose(sweep: Sweep, *, retrieval: bool) -> list[Arm]:
     """Return the main arms that are as good as the best one, the chosen one first.
 
-    The rule was set before there were results. Allowed are arms that the gate's limits let pass, on
-    old text and, where that is judged, by retrieval. The best has the lowest domain loss. As good
-    are those that are worse by less than ``promotion.min_improvement``, or not surely worse. Of
-    these the one with the largest recall is chosen: what is no better is not worth embeddings.
+    The rule was set before there were results. An arm is allowed if the gate's limits let it pass,
+    on old text and, if that is judged, by retrieval. The best arm has the lowest domain loss. Arms
+    are as good if they are worse by less than ``promotion.min_improvement``, or not surely worse.
+    Of these, the arm with the largest recall is chosen: without a gain, embeddings must not suffer.
 
     :param retrieval: whether retrieval is judged, as a sentence encoder's is.
-    :returns: none if no arm is allowed.
+    :returns: an empty list if no arm is allowed.
     """
     limits = PromotionConfig()
     most = limits.max_retrieval_loss if retrieval else None
@@ -121,12 +121,12 @@ def choose(sweep: Sweep, *, retrieval: bool) -> list[Arm]:
 
 
 def contrasts(sweep: Sweep) -> Iterator[tuple[str, list[Row], list[Row]]]:
-    """Yield changes of one setting: what it is, and trainings after and before it.
+    """Yield changes of one setting: its description, and the trainings after and before it.
 
-    They are of arms that differ in nothing else, seed by seed.
+    The trainings are of arms that differ in nothing else, seed by seed.
     """
     for field in (one.name for one in fields(Arm)):
-        # Of masks drawn once it is asked by itself how many passes are too many.
+        # For masks drawn once, it is a separate question how many passes are too many.
         for masks in ((True,), (False,)) if field == "steps" else ((True, False),):
             arms = [arm for arm in sweep.found if arm.dynamic in masks]
             for less, more in pairwise(sorted({getattr(arm, field) for arm in arms})):
@@ -149,7 +149,7 @@ def contrasts(sweep: Sweep) -> Iterator[tuple[str, list[Row], list[Row]]]:
 
 
 def markdown(sweep: Sweep) -> str:
-    """Return the tables, and what the rule chooses."""
+    """Return the tables and the choices of the rule."""
     return "\n\n".join([_arms_table(sweep), _contrasts_table(sweep), *_choices(sweep)])
 
 
@@ -200,7 +200,7 @@ def _value(rows: Rows, measure: str) -> str:
 
 
 def _difference(after: Rows, before: Rows, measure: str) -> str:
-    """Return a difference with its interval, as one reads it: a loss that fell is negative."""
+    """Return a readable difference with its interval: negative if a loss fell."""
     mean, low, high = difference(after, before, measure)
     if measure in LOSSES:
         mean, low, high = -mean, -high, -low
