@@ -168,7 +168,8 @@ def line_of_models(store_uri: str, count: int) -> list[FinishedRun]:
     if uris.is_cloud(store_uri):
         return _line(store_uri, count)
     if count not in _MADE:
-        _MADE[count] = _line(f"{_FOLDER.name}/{count}", count)
+        # Forks inherit what was made before them; each makes the rest in a folder of its own.
+        _MADE[count] = _line(f"{_FOLDER.name}/{os.getpid()}/{count}", count)
     runs = [copy.copy(run) for run in _MADE[count]]
     made = runs[0].store.root
     shutil.copytree(made, store_uri)
