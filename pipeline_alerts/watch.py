@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from model_registry import attempts, outcomes
 from pipeline_alerts.backfills import check_backfill
-from pipeline_alerts.causes import CLEARING, ENDS, Cause
+from pipeline_alerts.causes import CLEARING, Cause
 from pipeline_alerts.findings import Finding, Findings, open_alerts
 from pipeline_alerts.installation import check_corpus, check_identity, check_reaper
 from pipeline_alerts.listing import list_runs
@@ -47,7 +47,6 @@ MAX_GAP = timedelta(minutes=30)
 
 WRITER = "pipeline_watch"
 ENDED_STATES = ("success", "failed")
-_FAILED = (OutcomeKind.FAILED, OutcomeKind.CANCELLED)
 NOBODY_REPORTED = "No task of it reported a failure: a person ended it, or it died with all else."
 
 StateOf = Callable[[str, str], str | None]
@@ -167,17 +166,19 @@ class Watch:
                 lost = self._look_at_running(run, record, report)
                 self._look_at_standstill(run, record, report)
                 return lost
-            outcome = self._record_end(run, record, state, report)
+            outcome, goes_on = self._record_end(run, record, state, report), False
+        else:
+            goes_on = self._goes_on(record, outcome)
         # Before the run counts as processed, so that later passes still check its TPUs.
         RentingRun(time=datetime.now(UTC)).create(self.store.renting_run(key))
-        if not self._goes_on(record, outcome):
+        if not goes_on:
             self._conclude(run, record, outcome, report)
         self._look_at_left(run, record, report)
         return 0
 
     def _goes_on(self, record: RunRecord, outcome: RunOutcome) -> bool:
         """Return whether a failed run was cleared and goes on, though no task reopened it yet."""
-        if outcome.outcome not in _FAILED:
+        if not outcome.outcome.is_failure:
             return False
         state = self.state_of(record.dag_id, record.run_id)
         return state is not None and state not in ENDED_STATES
@@ -250,7 +251,8 @@ class Watch:
         else:
             reason = f"The run {said} in Airflow and has no outcome. {NOBODY_REPORTED}"
             summary = "ended by a person or a crash"
-            self._raise(record, Finding(Cause.ENDED_WITHOUT_OUTCOME, summary, reason), report)
+            silent = Finding(Cause.ENDED_WITHOUT_OUTCOME, summary, reason)
+            self._raise(record, silent, report, ended)
         kind = OutcomeKind.FAILED if is_known else OutcomeKind.CANCELLED
         written = outcomes.record_if_none(run, kind, reason, written_by=WRITER)
         return written or RunOutcome.load(run.outcome)
@@ -266,11 +268,13 @@ class Watch:
                 self._raise(record, finding, report)
         if outcome.outcome is OutcomeKind.REJECTED:
             rejection = Finding(Cause.REJECTED, _rejection(run), outcome.reason)
-            self._raise(record, rejection, report)
-        if outcome.outcome in _FAILED and not has_failure_alert(self.store, self._ended(record)):
-            reason = f"Recorded by {outcome.written_by}: {outcome.reason}. {NOBODY_REPORTED}"
-            failure = Finding(Cause.RUN_FAILED, f"run {outcome.outcome}", reason)
-            self._raise(record, failure, report)
+            self._raise(record, rejection, report, self._ended(record))
+        if outcome.outcome.is_failure:
+            ended = self._ended(record)
+            if not has_failure_alert(self.store, ended):
+                reason = f"Recorded by {outcome.written_by}: {outcome.reason}. {NOBODY_REPORTED}"
+                failure = Finding(Cause.RUN_FAILED, f"run {outcome.outcome}", reason)
+                self._raise(record, failure, report, ended)
         watched = WatchedRun(outcome=outcome.outcome, time=datetime.now(UTC))
         watched.write(self.store.watched_run(record.run_key))
 
@@ -290,12 +294,20 @@ class Watch:
         )
         report.add(alert)
 
-    def _raise(self, record: RunRecord, finding: Finding, report: WatchReport) -> None:
+    def _raise(
+        self,
+        record: RunRecord,
+        finding: Finding,
+        report: WatchReport,
+        ended: AlertedRun | None = None,
+    ) -> None:
+        """Raise an alert about a run unless there is one.
+
+        :param ended: the run as :meth:`_ended` returned it, for causes that say how it ended.
+        """
         page = self.answer_link_of if finding.cause is Cause.APPROVAL_WAITING else self.link_of
         link = page(record.dag_id, record.run_id)
-        is_end = finding.cause in ENDS
-        cleared = self.cleared_of(record.dag_id, record.run_id) if is_end else 0
-        run = AlertedRun(record.dag_id, record.run_id, link, cleared)
+        run = replace(ended or AlertedRun(record.dag_id, record.run_id), link=link)
         report.tell(self.store, run, finding, with_text=self.settings.with_text)
 
     def _ended(self, record: RunRecord) -> AlertedRun:

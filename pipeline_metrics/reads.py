@@ -25,7 +25,7 @@ from tpu_lifecycle.records.spending import LineageSpending, by_lineage
 Samples = Iterator[tuple[tuple[str, ...], float]]
 
 GOING_ON, REFUSED, USED = "going_on", "refused", "used"
-FAILURES = frozenset({OutcomeKind.FAILED, OutcomeKind.CANCELLED})
+FAILURES = frozenset(kind for kind in OutcomeKind if kind.is_failure)
 COPIES = frozenset({"duplicate", "near_duplicate"})
 """Drop reasons that do not count as a loss: the document, or a similar one, is used elsewhere."""
 

@@ -167,6 +167,11 @@ class OutcomeKind(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the run broke off; one that was rejected did all of its work."""
+        return self in (OutcomeKind.FAILED, OutcomeKind.CANCELLED)
+
 
 class RunOutcome(StoredFile):
     """``outcome.json``: how the run ended. Removed when a person resumes the run."""

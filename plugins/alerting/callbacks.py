@@ -16,7 +16,7 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowRuntimeError
 
 from alerting.announcing import announce, run_link
-from hooks.dag_runs import failed_tasks, times_cleared
+from hooks.dag_runs import known_failed_tasks, times_cleared
 from model_registry.errors import RegistryError
 from pipeline_alerts.causes import RUN_FAILURES, Cause, Remedy
 from pipeline_alerts.raising import (
@@ -70,11 +70,7 @@ def task_failed(context: Any) -> None:
 def run_failed(context: Any) -> None:
     """Raise an alert for a failed run unless it has one. For ``on_failure_callback`` of DAGs."""
     dag_id, run_id = context["dag"].dag_id, context["run_id"]
-    try:
-        failed = tuple(failed_tasks(dag_id, run_id))
-    except AirflowRuntimeError as error:
-        log.warning("Airflow does not say which tasks have failed: %s", error)
-        failed = ()
+    failed = tuple(known_failed_tasks(dag_id, run_id))
     cleared = _times_cleared(context)
     _run_was_ended(
         AlertedRun(dag_id, run_id, times_cleared=cleared, failed_tasks=failed),

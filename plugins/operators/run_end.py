@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowRuntimeError
 
 from alerting.callbacks import ended_run, run_was_ended
-from hooks.dag_runs import failed_tasks
+from hooks.dag_runs import known_failed_tasks
 from hooks.notes import about_run, ended_by, leave_note, short_reason
 from model_registry import outcomes
 from operators.failures import RunHasFailed
@@ -56,7 +55,7 @@ class EndRunOperator(BaseOperator):
             raise RunHasFailed(f"The run was {by} before it began.")
         outcome = self._end(context, run, person)
         leave_note(context, end_note(outcome, RunRecord.load(run.record)))
-        if outcome.outcome in (OutcomeKind.FAILED, OutcomeKind.CANCELLED):
+        if outcome.outcome.is_failure:
             if person is not None:
                 self._tell(context, f"Outcome: {outcome.outcome}. {outcome.reason}")
             raise RunHasFailed(f"The run has {outcome.outcome}: {outcome.reason}")
@@ -89,11 +88,7 @@ class EndRunOperator(BaseOperator):
 
     def _what_failed(self, context: Context, *, is_by_hand: bool) -> str:
         dag_run = context["dag_run"]
-        try:
-            tasks = failed_tasks(dag_run.dag_id, dag_run.run_id)
-        except AirflowRuntimeError as error:
-            self.log.warning("Airflow does not say which tasks have failed: %s", error)
-            tasks = []
+        tasks = known_failed_tasks(dag_run.dag_id, dag_run.run_id)
         if not tasks:
             return self.nothing_reached
         # A task that a person ended with the run may have failed earlier, for another reason.

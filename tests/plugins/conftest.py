@@ -30,7 +30,8 @@ def clearing(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     said = SimpleNamespace(times=0, failed=[])
     for module in (callbacks, watch):
         monkeypatch.setattr(module, "times_cleared", lambda _dag_id, _run_id: said.times)
-        monkeypatch.setattr(module, "failed_tasks", lambda _dag_id, _run_id: said.failed)
+    for module, name in ((callbacks, "known_failed_tasks"), (watch, "failed_tasks")):
+        monkeypatch.setattr(module, name, lambda _dag_id, _run_id: said.failed)
     return said
 
 

@@ -546,7 +546,7 @@ def test_a_run_without_an_outcome_has_failed_whatever_its_tasks_were_marked_as(
     request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REPRETRAIN_STORE_URI", request_.store.root)
-    monkeypatch.setattr(run_end, "failed_tasks", lambda _dag_id, _run_id: [])
+    monkeypatch.setattr(run_end, "known_failed_tasks", lambda _dag_id, _run_id: [])
     request_.validate(finetuning__tasks=[TASK])
     for _ in range(2):
         said, note = end(request_, "ada")

@@ -154,7 +154,7 @@ def _over(peak: int, memory: int, is_late: bool) -> str:
 def _slowness() -> float:
     """Return the factor by which this processor is slower than the one that limits are for, or 1.
 
-    That one adds ten million numbers in a loop in 0.6 s, as common cloud machines of 2024 do.
+    That one adds ten million numbers in a loop in 0.6 s: the machine that they were set on.
     """
     return max(1.0, min(_million_additions() for _ in range(5)) / _REFERENCE_SECONDS)
 
